@@ -1,0 +1,48 @@
+"""Every error that `interp` raises on purpose.
+
+A message says what came, what was expected, and what to do. Each class carries the exit code that the command
+line ends with, so that a script can tell a typing mistake (2) from a model that could not be loaded (4).
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class InterpError(Exception):
+    """Base class: anything that `interp` refuses to do, with the reason. Exit code 1."""
+
+    exit_code = 1
+
+
+class UsageError(InterpError, ValueError):
+    """An argument cannot be used as given: unknown name, empty prompt, a position outside. Exit code 2."""
+
+    exit_code = 2
+
+
+class PointError(UsageError):
+    """A hook point that does not exist, or that cannot fire in this model or this run."""
+
+
+class HookError(UsageError):
+    """A hook returned something that cannot stand at its point: another shape, dtype or device."""
+
+
+class BudgetError(UsageError):
+    """The work asked for needs more memory than the stated budget."""
+
+
+class LoadError(InterpError):
+    """A model, tokenizer or data file could not be loaded; nothing was left half-done. Exit code 4."""
+
+    exit_code = 4
+
+
+def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
+    """A clause naming the known words closest to `name`, or an empty string if none is close.
+
+    >>> nearest("attn.hook_patern", ["attn.hook_pattern", "attn.hook_q"], count=1)
+    " Did you mean 'attn.hook_pattern'?"
+    """
+    close = difflib.get_close_matches(name, list(known), n=count, cutoff=0.6)
+    return f" Did you mean {' or '.join(repr(word) for word in close)}?" if close else ""

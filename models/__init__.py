@@ -1,0 +1,1 @@
+"""The hookable transformer, and everything that makes one: load, tokenize, generate."""
