@@ -1,3 +1,48 @@
-"""A mechanistic-interpretability laboratory: a transformer in which every intermediate value has a name."""
+"""A mechanistic-interpretability laboratory: a transformer in which every intermediate value has a name.
+
+    import interp
+
+    model = interp.load("smollm2-135m")
+    logits, cache = model.run_with_cache(model.to_tokens("The Eiffel Tower is in"))
+    cache["pattern", 5]
+
+This is the public surface. A name is imported from its module when it is first used, so that `import interp` (and
+with it `interp --help`) costs nothing.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from interp import edits as edits
+    from interp import errors as errors
+    from interp import points as points
+    from interp.apps.cli import main as main
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "edits": "interp.edits",
+    "errors": "interp.errors",
+    "points": "interp.points",
+    "main": "interp.apps.cli",
+}
+"""name -> the module that it lives in, or that it is."""
+
+__all__ = sorted({*_HOMES, "__version__"} - {"main"})  # main is the door of `python -m interp`, not of scripts
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        from interp.errors import nearest
+
+        raise AttributeError(f"module 'interp' has no attribute {name!r}.{nearest(name, __all__)}")
+    home = _HOMES[name]
+    module = importlib.import_module(home)
+    value = module if home == f"interp.{name}" else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

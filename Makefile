@@ -1,0 +1,62 @@
+# Everything starts here. `make demo` and `make test` set up what they need; a second call skips what is done.
+
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+INSTALL := $(PIP) install -qq --constraint constraints.txt
+READY := .venv/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format types bench soak wheel clean
+
+help:  ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 10
+
+setup: $(READY)  ## create .venv with everything in it
+
+$(READY): pyproject.toml constraints.txt
+	@echo "set-up 1/3: the environment in .venv"
+	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv
+	@echo "set-up 2/3: PyTorch (the largest download)"
+	@$(INSTALL) torch
+	@echo "set-up 3/3: interp and its other dependencies"
+	@$(INSTALL) --editable '.[dev]'
+	@touch $@
+
+demo: $(READY)  ## the first real result: lens and induction heads of SmolLM2-135M, as a report
+	@$(BIN)/interp demo
+
+test: $(READY)  ## all tests
+	@$(BIN)/python -m pytest
+
+lint: $(READY)  ## style, imports, formatting
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+format: $(READY)  ## put the code into the project's format
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+types: $(READY)  ## type-check the tree, then the content of the wheel built from it
+	@$(BIN)/mypy
+	@rm -rf build && scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && \
+		$(PIP) wheel -qq --no-deps --no-build-isolation --wheel-dir "$$scratch" . && rm -rf build && \
+		$(PIP) install -qq --no-deps --target "$$scratch/site" "$$scratch"/*.whl && \
+		python=$$PWD/$(BIN)/python && config=$$PWD/pyproject.toml && cd "$$scratch/site" && \
+		"$$python" -m mypy --config-file "$$config" --python-executable "$$python" --cache-dir "$$scratch/cache" -p interp
+
+bench: $(READY)  ## speed and memory, as ratios against transformers
+	@$(BIN)/python -m benchmarks
+
+soak: $(READY)  ## the slow checks, over and over, watching memory
+	@$(BIN)/python -m benchmarks.soak
+
+wheel: $(READY)  ## build dist/interp-*.whl
+	@rm -rf build dist
+	@$(PIP) wheel -qq --no-deps --no-build-isolation --wheel-dir dist .
+	@rm -rf build
+	@ls dist
+
+clean:  ## remove what was built and cached; .venv stays
+	@rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	@find . -path ./.venv -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf

@@ -1,0 +1,39 @@
+"""Shared fixtures. Shapes and types of every annotated function in `interp` are checked while the tests run."""
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import jaxtyping
+import pytest
+import torch
+
+if TYPE_CHECKING:
+    from interp.models.transformer import Transformer
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may wait for a hub
+jaxtyping.install_import_hook("interp", "typechecking.check")
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+
+
+@pytest.fixture(params=DEVICES)
+def device(request: pytest.FixtureRequest) -> str:
+    """Each device of this machine in turn."""
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> "Transformer":
+    """The default model, real weights, loaded once: frozen, on the CPU, float32. Leave it as it is."""
+    import interp
+
+    return interp.load("smollm2-135m", device="cpu")
+
+
+@pytest.fixture
+def shapes_unchecked() -> Iterator[None]:
+    """For tests of what happens when a caller breaks an annotation: the run-time check would speak first."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
