@@ -1,0 +1,239 @@
+"""One function, one plotly figure. Values in, figure out: nothing here knows an analysis or a model.
+
+Signed values get a diverging scale around 0, probabilities a sequential one from 0 to 1. Tokens are labelled by
+position, so that a token that occurs twice stays in two places, and their text is escaped, so that markers such as
+`<|im_end|>` are shown and not taken for markup.
+"""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from interp.errors import UsageError
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+SIGNED = "RdBu_r"
+SEQUENTIAL = "Blues"
+SERIES_COLOURS = ("#1f5fa8", "#d9822b", "#3a9a5b", "#9a4fb0", "#7a7a7a", "#c23b4e", "#2aa5a0", "#8a6d3b")
+MOST_CELL_TEXTS = 1_500
+MOST_TICKS = 60
+
+Labels = Sequence[str | int]
+Numbers = np.ndarray | Sequence[float]
+
+
+def visible(token: str, width: int | None = None) -> str:
+    """A token as a label: leading space and line breaks made visible, cut to `width` characters, escaped for plotly."""
+    shown = token.replace("\n", "↵").replace("\t", "⇥").replace("\r", "␍")
+    shown = f"·{shown[1:]}" if shown.startswith(" ") else shown
+    if width is not None and len(shown) > width:
+        shown = shown[: width - 1] + "…"
+    return escape(shown, quote=False) or "∅"
+
+
+def _matrix(values: object, what: str) -> np.ndarray:
+    matrix = np.asarray(values, dtype=np.float64)
+    if matrix.ndim != 2 or 0 in matrix.shape:
+        raise UsageError(
+            f"{what} needs a table of two axes with at least one cell, and got shape {list(matrix.shape)}."
+        )
+    return matrix
+
+
+def _colours(matrix: np.ndarray, signed: bool | None, bounds: tuple[float, float] | None) -> dict[str, Any]:
+    """Scale and range. `signed=None`: diverging if any value is negative."""
+    finite = matrix[np.isfinite(matrix)]
+    if signed or (signed is None and finite.size and finite.min() < 0):
+        reach = max(abs(bound) for bound in bounds) if bounds else float(np.abs(finite).max(initial=0.0))
+        reach = reach or 1.0
+        return {"colorscale": SIGNED, "zmin": -reach, "zmax": reach, "zmid": 0.0}
+    low, high = bounds or (0.0, float(finite.max(initial=0.0)) or 1.0)
+    return {"colorscale": SEQUENTIAL, "zmin": low, "zmax": high}
+
+
+def _ticks(labels: Labels) -> dict[str, Any]:
+    step = max(1, -(-len(labels) // MOST_TICKS))
+    places = list(range(0, len(labels), step))
+    return {"tickmode": "array", "tickvals": places, "ticktext": [str(labels[place]) for place in places]}
+
+
+def _titled(figure: "Figure", title: str, x: str, y: str, **layout: object) -> "Figure":
+    figure.update_layout(
+        title={"text": title, "x": 0.02, "xanchor": "left"},
+        template="plotly_white",
+        margin={"l": 90, "r": 30, "t": 70, "b": 80},
+        **layout,
+    )
+    figure.update_xaxes(title_text=x, showgrid=False, zeroline=False)
+    figure.update_yaxes(title_text=y, showgrid=False, zeroline=False)
+    return figure
+
+
+def head_heatmap(
+    values: Numbers,
+    *,
+    title: str,
+    metric: str,
+    layers: Labels | None = None,
+    signed: bool | None = None,
+    bounds: tuple[float, float] | None = None,
+) -> "Figure":
+    """A [layer, head] table as colours, layer 0 at the bottom; hovering names the head as layer.head."""
+    from plotly.graph_objects import Figure, Heatmap
+
+    matrix = _matrix(values, "A heat map of heads")
+    names = list(range(matrix.shape[0])) if layers is None else list(layers)
+    heads = [[f"{name}.{head}" for head in range(matrix.shape[1])] for name in names]
+    heatmap = Heatmap(
+        z=matrix,
+        customdata=heads,
+        hovertemplate=f"head %{{customdata}}<br>{metric} %{{z:.4f}}<extra></extra>",
+        colorbar={"title": {"text": metric}},
+        xgap=1,
+        ygap=1,
+        **_colours(matrix, signed, bounds),
+    )
+    size = {"height": 190 + 16 * matrix.shape[0], "width": 260 + 40 * matrix.shape[1]}
+    figure = _titled(Figure(heatmap), title, "head", "layer", **size)
+    return figure.update_xaxes(**_ticks(range(matrix.shape[1]))).update_yaxes(**_ticks(names))
+
+
+def lens_heatmap(
+    values: Numbers,
+    text: object,
+    *,
+    title: str,
+    metric: str,
+    layers: Labels,
+    tokens: Sequence[str],
+    bounds: tuple[float, float] | None = (0.0, 1.0),
+    positions: Sequence[int] | None = None,
+) -> "Figure":
+    """A [layer, position] table as colours with a token in each cell; the residual stream flows upwards.
+
+    `text` holds the token strings, [layer, position]. Big tables show them on hovering only.
+    """
+    from plotly.graph_objects import Figure, Heatmap
+
+    matrix = _matrix(values, "A lens table")
+    words = np.asarray(text, dtype=object).reshape(matrix.shape)
+    where = range(matrix.shape[1]) if positions is None else positions
+    hover = [
+        [
+            f"after {escape(str(layer))}, position {place} {visible(token)}<br>top {visible(word)}"
+            for place, token, word in zip(where, tokens, row, strict=True)
+        ]
+        for layer, row in zip(layers, words, strict=True)
+    ]
+    heatmap = Heatmap(
+        z=matrix,
+        text=[[visible(word, 11) for word in row] for row in words],
+        texttemplate="%{text}" if matrix.size <= MOST_CELL_TEXTS else None,
+        textfont={"size": 10},
+        customdata=hover,
+        hovertemplate=f"%{{customdata}}<br>{metric} %{{z:.4f}}<extra></extra>",
+        colorbar={"title": {"text": metric}},
+        xgap=1,
+        ygap=1,
+        **_colours(matrix, None, bounds),
+    )
+    size = {"height": 190 + 19 * matrix.shape[0], "width": 240 + min(76 * matrix.shape[1], 1400)}
+    figure = _titled(Figure(heatmap), title, "position (token read)", "layer", **size)
+    labels = [f"{visible(token, 12)} {place}" for place, token in zip(where, tokens, strict=True)]
+    return figure.update_xaxes(**_ticks(labels), tickangle=-45).update_yaxes(**_ticks(layers))
+
+
+def ranked_bars(
+    labels: Labels,
+    series: Mapping[str, Numbers],
+    *,
+    title: str,
+    metric: str,
+    label: str = "head",
+    errors: Mapping[str, Numbers] | None = None,
+    baseline: tuple[str, float] | None = None,
+) -> "Figure":
+    """Horizontal bars in the order given, the first on top, one bar of a colour for each series of values.
+
+    `errors` are standard errors by series name; `baseline` draws a dotted line at a named value.
+    """
+    from plotly.graph_objects import Bar, Figure
+
+    names = [str(name) for name in labels]
+    figure = Figure()
+    for index, (name, values) in enumerate(series.items()):
+        spread = (errors or {}).get(name)
+        bar = Bar(
+            y=list(range(len(names))),
+            x=np.asarray(values, dtype=np.float64),
+            name=name,
+            orientation="h",
+            marker={"color": SERIES_COLOURS[index % len(SERIES_COLOURS)]},
+            error_x=None if spread is None else {"type": "data", "array": np.asarray(spread, dtype=np.float64)},
+            customdata=names,
+            hovertemplate=f"{label} %{{customdata}}<br>{name} %{{x:.4f}}<extra></extra>",
+        )
+        figure.add_trace(bar)
+    if baseline is not None:
+        figure.add_vline(x=baseline[1], line_dash="dot", annotation_text=baseline[0], annotation_position="top")
+    height = 170 + len(names) * (14 + 9 * len(series))
+    _titled(figure, title, metric, label, barmode="group", height=height, width=820, showlegend=len(series) > 1)
+    ticks = {"tickmode": "array", "tickvals": list(range(len(names))), "ticktext": names}
+    return figure.update_yaxes(autorange="reversed", **ticks)
+
+
+def curves(
+    x: Labels,
+    series: Mapping[str, Numbers],
+    *,
+    title: str,
+    x_title: str,
+    y_title: str,
+    bounds: tuple[float, float] | None = None,
+) -> "Figure":
+    """Lines over labelled steps (layers, positions), one for each series; NaNs leave gaps."""
+    from plotly.graph_objects import Figure, Scatter
+
+    figure = Figure()
+    for index, (name, values) in enumerate(series.items()):
+        line = Scatter(
+            x=list(range(len(x))),
+            y=np.asarray(values, dtype=np.float64),
+            name=visible(name),
+            mode="lines+markers" if len(x) <= 60 else "lines",
+            line={"color": SERIES_COLOURS[index % len(SERIES_COLOURS)]},
+            customdata=[str(step) for step in x],
+            hovertemplate=f"{x_title} %{{customdata}}<br>{visible(name)} %{{y:.4f}}<extra></extra>",
+        )
+        figure.add_trace(line)
+    _titled(figure, title, x_title, y_title, height=420, width=860, showlegend=len(series) > 1)
+    figure.update_xaxes(**_ticks(x))
+    return figure.update_yaxes(range=list(bounds) if bounds else None, showgrid=True)
+
+
+def attention_pattern(pattern: Numbers, tokens: Sequence[str], *, title: str) -> "Figure":
+    """One head's [query, key] pattern, queries downwards. Where a head looks is not yet what it does."""
+    from plotly.graph_objects import Figure, Heatmap
+
+    matrix = _matrix(pattern, "An attention pattern")
+    if matrix.shape != (len(tokens), len(tokens)):
+        raise UsageError(
+            f"A pattern of shape {list(matrix.shape)} came with {len(tokens)} tokens: "
+            "expected one row and one column a token."
+        )
+    labels = [f"{visible(token, 12)} {place}" for place, token in enumerate(tokens)]
+    heatmap = Heatmap(
+        z=matrix,
+        customdata=[[f"{query} → {key}" for key in labels] for query in labels],
+        hovertemplate="%{customdata}<br>attention %{z:.4f}<extra></extra>",
+        colorbar={"title": {"text": "attention"}},
+        **_colours(matrix, False, (0.0, 1.0)),
+    )
+    side = min(260 + 26 * len(tokens), 900)
+    figure = _titled(Figure(heatmap), title, "key (looked at)", "query (looking)", height=side, width=side + 60)
+    figure.update_xaxes(**_ticks(labels), tickangle=-45)
+    return figure.update_yaxes(**_ticks(labels), autorange="reversed", scaleanchor="x")
