@@ -7,7 +7,7 @@ INSTALL := $(PIP) install -qq --constraint constraints.txt
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types bench soak wheel clean
+.PHONY: help setup demo test lint format types docs bench soak wheel clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 10
@@ -44,6 +44,9 @@ types: $(READY)  ## type-check the tree, then the content of the wheel built fro
 		$(PIP) install -qq --no-deps --target "$$scratch/site" "$$scratch"/*.whl && \
 		python=$$PWD/$(BIN)/python && config=$$PWD/pyproject.toml && cd "$$scratch/site" && \
 		"$$python" -m mypy --config-file "$$config" --python-executable "$$python" --cache-dir "$$scratch/cache" -p interp
+
+docs: $(READY)  ## write the pages that come from the code
+	@$(BIN)/python docs/generate.py
 
 bench: $(READY)  ## speed and memory, as ratios against transformers
 	@$(BIN)/python -m benchmarks

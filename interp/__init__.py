@@ -32,16 +32,18 @@ _HOMES = {
 __all__ = sorted({*_HOMES, "__version__"} - {"main"})  # main is the door of `python -m interp`, not of scripts
 
 
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        from interp.errors import nearest
+if not TYPE_CHECKING:  # a type checker knows the names above, and should complain about any other
 
-        raise AttributeError(f"module 'interp' has no attribute {name!r}.{nearest(name, __all__)}")
-    home = _HOMES[name]
-    module = importlib.import_module(home)
-    value = module if home == f"interp.{name}" else getattr(module, name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> object:
+        if name not in _HOMES:
+            from interp.errors import nearest
+
+            raise AttributeError(f"module 'interp' has no attribute {name!r}.{nearest(name, __all__)}")
+        home = _HOMES[name]
+        module = importlib.import_module(home)
+        value = module if home == f"interp.{name}" else getattr(module, name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -1,5 +1,6 @@
 """Where the code stands: the four folders of the repository and the module names that they map to."""
 
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,3 +27,10 @@ def dotted(path: Path) -> str:
     """The name a module is imported by: `models/rope.py` is `interp.models.rope`."""
     parts = Path(installed_as(path)).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def local_links(markdown: str) -> list[str]:
+    """Targets of links and pictures that lead to files of the repository, without their anchors."""
+    targets = re.findall(r"\]\(([^)\s]+)\)|<img[^>]+src=\"([^\"]+)\"", markdown)
+    links = [(first or second).partition("#")[0] for first, second in targets]
+    return [link for link in links if link and "://" not in link]
