@@ -14,7 +14,8 @@ README = (tree.ROOT / "README.md").read_text()
 
 def blocks(language: str) -> list[str]:
     """Fenced blocks of one language."""
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    fenced = re.findall(r"^```(.*?)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    return [code for named, code in fenced if named == language]
 
 
 def shown_tree() -> dict[str, str]:
