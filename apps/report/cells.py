@@ -1,0 +1,60 @@
+"""Texts, tokens and numbers as HTML. Everything passes `html.escape`."""
+
+import html
+import math
+
+from interp.apps.report.content import TOKEN_CLOSE, TOKEN_OPEN, Column, ColumnKind
+
+VISIBLE = {"\n": "↵", "\r": "↵", "\t": "⇥"}
+NUMERIC: frozenset[ColumnKind] = frozenset({"whole", "number", "signed", "percent", "bar"})
+
+
+def prose(text: str) -> str:
+    """A sentence, its marked tokens as chips."""
+    escaped = html.escape(_visible(text))
+    return escaped.replace(TOKEN_OPEN, '<code class="token">').replace(TOKEN_CLOSE, "</code>")
+
+
+def chip(text: str) -> str:
+    """One token, its spaces kept and its control characters visible."""
+    return f'<code class="token">{html.escape(_visible(text))}</code>'
+
+
+def cell(value: object, column: Column) -> str:
+    """One table cell."""
+    if column.kind == "token":
+        return f"<td>{chip(str(value))}</td>"
+    if column.kind == "flag":
+        return f"<td>{'yes' if value else 'no'}</td>"
+    if column.kind not in NUMERIC:
+        return f"<td>{html.escape(_visible(str(value)))}</td>"
+    number = float(value)  # type: ignore[arg-type]
+    if column.kind == "bar":
+        style = f"--share:{_share(number):.4f}"
+        return f'<td class="num bar" style="{style}">{html.escape(written(number, "percent"))}</td>'
+    return f'<td class="num">{html.escape(written(number, column.kind))}</td>'
+
+
+def written(number: float, kind: ColumnKind) -> str:
+    """A number as the page writes it.
+
+    >>> written(0.75213, "percent"), written(1234, "whole"), written(-0.5, "signed"), written(0.00001, "percent")
+    ('75.2 %', '1,234', '−0.500', '< 0.1 %')
+    """
+    if math.isnan(number):
+        return "–"
+    if kind == "whole":
+        return f"{round(number):,}"
+    if kind in ("percent", "bar"):
+        return "< 0.1 %" if 0 < number < 0.001 else f"{100 * number:.1f} %"
+    text = f"{number:+.3f}" if kind == "signed" else f"{number:.3f}"
+    return text.replace("-", "−")
+
+
+def _share(number: float) -> float:
+    return 0.0 if math.isnan(number) else min(max(number, 0.0), 1.0)
+
+
+def _visible(text: str) -> str:
+    kept = TOKEN_OPEN + TOKEN_CLOSE
+    return "".join(VISIBLE.get(letter, letter if letter.isprintable() or letter in kept else "�") for letter in text)
