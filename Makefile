@@ -7,7 +7,7 @@ INSTALL := $(PIP) install -qq --constraint constraints.txt
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types docs bench soak wheel clean
+.PHONY: help setup demo browser test lint format types docs bench soak wheel clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 10
@@ -26,7 +26,10 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)  ## the first real result: lens and induction heads of SmolLM2-135M, as a report
 	@$(BIN)/interp demo
 
-test: $(READY)  ## all tests
+browser:  ## a Chromium for the tests of HTML pages, installed with apt if there is none
+	@sh tests/apps/browser.sh
+
+test: $(READY) browser  ## all tests
 	@$(BIN)/python -m pytest
 
 lint: $(READY)  ## style, imports, formatting
