@@ -1,0 +1,76 @@
+"""One question per file: pure functions from a model to a frozen result.
+
+`ANALYSES` names them all. The command line, the dashboard and the documentation are built from it, so it holds words
+only; an analysis is imported when its function is asked for.
+"""
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from interp.results import Result
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """One analysis in words: what it asks, where its function is, and what each setting means."""
+
+    name: str
+    question: str
+    module: str
+    function_name: str
+    papers: tuple[str, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Keyword of the function → what it sets."""
+
+    @property
+    def function(self) -> "Callable[..., Result]":
+        """The function itself, `function(model, …, **settings) -> Result`; imports the analysis, and with it torch."""
+        return getattr(importlib.import_module(self.module), self.function_name)
+
+
+_REPEATED = {
+    "seq_len": "tokens in the sequence that is repeated",
+    "repeats": "how often it stands in the text, at least 2",
+    "n_seqs": "how many random sequences are averaged",
+    "seed": "seed of the random tokens; sequence i depends on (seed, i) only",
+    "prefix": "what stands before the first token: doc, none or chat",
+}
+
+_ALL = (
+    Analysis(
+        name="lens",
+        question="What would the model say if it stopped after each layer?",
+        module="interp.analyses.lens",
+        function_name="logit_lens",
+        papers=("nostalgebraist 2020, interpreting GPT: the logit lens",),
+        settings={
+            "answers": "tokens to follow through the layers (text of one token, or ids)",
+            "positions": "which positions to look at; all by default",
+            "top_k": "how many of the most likely tokens to keep for each cell",
+            "row": "which text of a batch",
+            "prefix": "what stands before the text: doc, none or chat",
+            "max_bytes": "memory for one block of logits",
+        },
+    ),
+    Analysis(
+        name="induction",
+        question="Which heads look at what followed the same token earlier?",
+        module="interp.analyses.induction",
+        function_name="score_heads",
+        papers=("Elhage et al. 2021, transformer-circuits.pub/2021/framework", "Olsson et al. 2022, arXiv 2209.11895"),
+        settings={**_REPEATED, "max_bytes": "memory for the attention patterns of one layer"},
+    ),
+    Analysis(
+        name="repeat-loss",
+        question="How much better does the model predict a random sequence the second time?",
+        module="interp.analyses.repeat_loss",
+        function_name="repeat_loss",
+        papers=("Olsson et al. 2022, arXiv 2209.11895",),
+        settings={**_REPEATED, "max_bytes": "memory for one block of logits"},
+    ),
+)
+
+ANALYSES: dict[str, Analysis] = {analysis.name: analysis for analysis in _ALL}
