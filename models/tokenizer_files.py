@@ -1,0 +1,155 @@
+"""Tokenizer pipelines from files: `tokenizer.json`, and the vocabulary, merges and rule's name inside a GGUF.
+
+A GGUF states its pre-tokenizer only by name. The names below are those whose rule is known exactly; any other is
+refused, since a near miss splits text differently from training and no later check would notice.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer as Backend
+from tokenizers.pre_tokenizers import PreTokenizer
+
+from interp.errors import LoadError, nearest
+
+_CONTROL, _USER_DEFINED = 3, 4  # values of tokenizer.ggml.token_type
+_ROLE_KEYS = {"bos": "bos_token_id", "eos": "eos_token_id", "pad": "padding_token_id", "unk": "unknown_token_id"}
+
+# Llama 3's split: contractions, words with one leading non-letter, up to three digits, punctuation, whitespace.
+_LLAMA3_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+def _gpt2() -> PreTokenizer:
+    return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+
+
+def _single_digits() -> PreTokenizer:
+    return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _gpt2()])
+
+
+def _llama3() -> PreTokenizer:
+    split = pre_tokenizers.Split(Regex(_LLAMA3_SPLIT), behavior="isolated")
+    return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+PRE_TOKENIZERS: Mapping[str, Callable[[], PreTokenizer]] = {
+    "gpt-2": _gpt2,
+    "smollm": _single_digits,
+    "llama-bpe": _llama3,
+    "llama3": _llama3,
+    "llama-v3": _llama3,
+}
+_WHOLE_WORDS_FIRST = ("llama-bpe", "llama3", "llama-v3")  # a word that is in the vocabulary is not merged up to
+
+
+def backend_from_json(text: str, source: str) -> Backend:
+    """A pipeline from the text of a `tokenizer.json`, without the steps that would alter a prompt unasked.
+
+    Truncation, padding and the post-processor (which may add a bos, and trims offsets) are taken out.
+    """
+    try:
+        stated = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise LoadError(f"{source} is not valid JSON: {error}.") from error
+    if not isinstance(stated, dict):
+        raise LoadError(f"{source} must hold a JSON object, not a {type(stated).__name__}.")
+    stated.update(truncation=None, padding=None, post_processor=None)
+    try:
+        return Backend.from_str(json.dumps(stated))
+    except Exception as error:  # noqa: BLE001  the library raises nothing narrower
+        raise LoadError(f"{source} does not describe a tokenizer: {error}.") from error
+
+
+def roles_from_folder(folder: Path) -> dict[str, str]:
+    """Which token is bos, eos, pad and unk according to `tokenizer_config.json`; empty if there is no such file."""
+    file = folder / "tokenizer_config.json"
+    if not file.exists():
+        return {}
+    try:
+        stated = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise LoadError(f"{file} is not valid JSON: {error}.") from error
+    if not isinstance(stated, dict):
+        raise LoadError(f"{file} must hold a JSON object, not a {type(stated).__name__}.")
+    roles = {role: _content(stated.get(f"{role}_token")) for role in _ROLE_KEYS}
+    return {role: token for role, token in roles.items() if token is not None}
+
+
+def _content(token: object) -> str | None:
+    """A token as `tokenizer_config.json` writes it: a string, or an object with its flags."""
+    stated = token.get("content") if isinstance(token, dict) else token
+    return stated if isinstance(stated, str) else None
+
+
+def backend_from_gguf(fields: Mapping[str, object], source: str) -> Backend:
+    """The byte-level BPE pipeline that the metadata of a GGUF describes."""
+    kind, rule = fields.get("tokenizer.ggml.model"), fields.get("tokenizer.ggml.pre")
+    if kind != "gpt2":
+        raise LoadError(
+            f"{source} holds a tokenizer of the kind {kind!r}; only 'gpt2' (byte-level BPE) can be rebuilt from a "
+            "GGUF. Load the model's Hugging Face folder with its tokenizer.json instead."
+        )
+    if not isinstance(rule, str) or rule not in PRE_TOKENIZERS:
+        raise LoadError(
+            f"{source} states the pre-tokenizer {rule!r}, whose rule is not known here, and guessing would split text "
+            f"wrongly.{nearest(str(rule), PRE_TOKENIZERS)} Known: {', '.join(PRE_TOKENIZERS)}. Load the model's "
+            "Hugging Face folder with its tokenizer.json instead."
+        )
+    tokens = _strings(fields, "tokens", source)
+    vocabulary = {token: index for index, token in enumerate(tokens)}
+    if len(vocabulary) != len(tokens):
+        raise LoadError(f"{source} is damaged: its vocabulary names {len(tokens) - len(vocabulary)} tokens twice.")
+    merges = _merges(_strings(fields, "merges", source), vocabulary, source)
+    backend = Backend(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=rule in _WHOLE_WORDS_FIRST))
+    backend.pre_tokenizer = PRE_TOKENIZERS[rule]()
+    backend.decoder = decoders.ByteLevel()
+    _add_markers(backend, tokens, fields, source)
+    return backend
+
+
+def roles_from_gguf(fields: Mapping[str, object], source: str) -> dict[str, str]:
+    """Which token is bos, eos, pad and unk according to the metadata; an id outside the vocabulary is an error."""
+    tokens = _strings(fields, "tokens", source)
+    roles = {}
+    for role, key in _ROLE_KEYS.items():
+        index = fields.get(f"tokenizer.ggml.{key}")
+        if index is None:
+            continue
+        if not isinstance(index, int) or not 0 <= index < len(tokens):
+            raise LoadError(f"{source} is damaged: {key} is {index!r}, the vocabulary has {len(tokens)} tokens.")
+        roles[role] = tokens[index]
+    return roles
+
+
+def _strings(fields: Mapping[str, object], key: str, source: str) -> list[str]:
+    values = fields.get(f"tokenizer.ggml.{key}")
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise LoadError(f"{source} has no list of strings under tokenizer.ggml.{key}, which its tokenizer needs.")
+    return values
+
+
+def _merges(lines: list[str], vocabulary: Mapping[str, int], source: str) -> list[tuple[str, str]]:
+    """The merge rules as pairs, each checked against the vocabulary."""
+    merges = []
+    for line in lines:
+        left, space, right = line.partition(" ")
+        if not space or left not in vocabulary or right not in vocabulary or left + right not in vocabulary:
+            raise LoadError(f"{source} is damaged: the merge rule {line!r} does not fit the vocabulary.")
+        merges.append((left, right))
+    return merges
+
+
+def _add_markers(backend: Backend, tokens: list[str], fields: Mapping[str, object], source: str) -> None:
+    """Declare control and user-defined tokens, which are matched in the text before it is split."""
+    kinds = fields.get("tokenizer.ggml.token_type")
+    if not isinstance(kinds, list) or len(kinds) != len(tokens):
+        raise LoadError(f"{source} has no tokenizer.ggml.token_type for each of its {len(tokens)} tokens.")
+    for token, kind in zip(tokens, kinds, strict=True):
+        if kind == _CONTROL:
+            backend.add_special_tokens([AddedToken(token, normalized=False, special=True)])
+        elif kind == _USER_DEFINED:
+            backend.add_tokens([AddedToken(token, normalized=False)])
