@@ -1,0 +1,165 @@
+"""Hook points as the forward pass meets them, and the hooks that are active in the running context.
+
+A `HookPoint` is an identity with a name; it holds no state. The active hooks live in a context variable, so that
+threads sharing one model never see each other's, contexts nest, and an exception leaves nothing behind. While nobody
+listens, a hook point costs one context-variable read.
+
+Two kinds of listeners stand at a point. *Edits* see the value first, each on a copy of its own, and may change it;
+*recorders* see it last, so that a cache holds what the model went on to use.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.errors import HookError
+from interp.points import Names, Point, PointTable
+
+HookFn = Callable[[Tensor, "HookPoint"], Tensor | None]
+"""`hook(value, point)`: return a tensor to go on with, or None to go on with `value` (looked at, or edited in place)."""
+
+Recorder = Callable[[Tensor, "HookPoint"], Tensor]
+Hooks = Sequence[tuple[Names, HookFn]]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which tokens the rows of the current forward pass are."""
+
+    positions: Int[Tensor, "batch pos"]
+    """Absolute position of each row in its own text, padding not counted."""
+    start: int = 0
+    """Column of the token grid at which the rows begin: 0, or the length of a cache that they continue."""
+
+
+class HookPoint:
+    """The place in a forward pass where one named value can be read and edited."""
+
+    __slots__ = ("name", "spec")
+
+    def __init__(self, name: str, spec: Point) -> None:
+        self.name = name
+        self.spec = spec
+
+    def __repr__(self) -> str:
+        return f"HookPoint({self.name!r}: {' '.join(self.spec.axes)})"
+
+    def __call__(self, value: Tensor) -> Tensor:
+        """The value as the active hooks leave it."""
+        active = _ACTIVE.get()
+        return value if active is None else active.apply(self, value)
+
+    @property
+    def listened(self) -> bool:
+        """Whether an edit or a recorder stands here: the question of points that are computed on demand."""
+        active = _ACTIVE.get()
+        return active is not None and (self.name in active.edits or self.name in active.recorders)
+
+    @property
+    def written(self) -> bool:
+        """Whether what follows must depend on this very value: it may be edited, or its gradient is wanted."""
+        active = _ACTIVE.get()
+        return active is not None and (self.name in active.edits or self.name in active.differentiated)
+
+    @property
+    def edited(self) -> bool:
+        """Whether an edit stands here."""
+        active = _ACTIVE.get()
+        return active is not None and self.name in active.edits
+
+    @property
+    def rows(self) -> Rows:
+        """Which tokens the rows of the running forward pass are; for hooks that work by absolute position."""
+        return _ROWS.get()
+
+    @property
+    def layer(self) -> int | None:
+        """The layer this point belongs to; None for the embedding, the final norm and the unembedding."""
+        return int(self.name.split(".", 2)[1]) if self.spec.per_layer else None
+
+
+@dataclass(frozen=True)
+class ActiveHooks:
+    """The hooks of one context: name → functions, outer contexts first. Never changed, only extended."""
+
+    edits: dict[str, tuple[HookFn, ...]] = field(default_factory=dict)
+    recorders: dict[str, tuple[Recorder, ...]] = field(default_factory=dict)
+    differentiated: frozenset[str] = frozenset()
+
+    def apply(self, point: HookPoint, value: Tensor) -> Tensor:
+        """Run the edits, then the recorders, that stand at a point."""
+        for edit in self.edits.get(point.name, ()):
+            value = _edited(edit, value, point)
+        for record in self.recorders.get(point.name, ()):
+            value = record(value, point)
+        return value
+
+
+_ACTIVE: ContextVar[ActiveHooks | None] = ContextVar("interp_active_hooks", default=None)
+_ROWS: ContextVar[Rows] = ContextVar("interp_rows")
+
+
+def _edited(edit: HookFn, value: Tensor, point: HookPoint) -> Tensor:
+    """One edit, on a copy of its own: a hook that writes in place never rewrites what others hold."""
+    own = value.clone()
+    result = edit(own, point)
+    if result is None:
+        return own
+    if not isinstance(result, Tensor):
+        raise HookError(f"The hook at {point.name} returned {type(result).__name__}; return a tensor, or None to only look.")
+    expected = (tuple(value.shape), value.dtype, value.device)
+    if (tuple(result.shape), result.dtype, result.device) != expected:
+        came = f"{tuple(result.shape)} {result.dtype} on {result.device}"
+        axes = " ".join(point.spec.axes)
+        raise HookError(f"The hook at {point.name} returned {came}; {axes} = {expected[0]} {expected[1]} on {expected[2]} was expected.")
+    return result
+
+
+def _merged(old: dict[str, tuple], new: Iterable[tuple[str, Callable]]) -> dict[str, tuple]:
+    merged = dict(old)
+    for name, function in new:
+        merged[name] = (*merged.get(name, ()), function)
+    return merged
+
+
+@contextmanager
+def edits_active(points: PointTable, hooks: Hooks) -> Iterator[None]:
+    """Let hooks edit every forward pass inside the `with` block, in this thread and context only.
+
+    Raises `PointError` for a selection that matches nothing, before anything runs.
+    """
+    found = [(name, function) for names, function in hooks for name in points.resolve(names)]
+    active = _ACTIVE.get() or ActiveHooks()
+    token = _ACTIVE.set(replace(active, edits=_merged(active.edits, found)))
+    try:
+        yield
+    finally:
+        _ACTIVE.reset(token)
+
+
+@contextmanager
+def recorders_active(recorder: Recorder, names: Iterable[str], *, differentiate: bool = False) -> Iterator[None]:
+    """Let one recorder see the named points; with `differentiate` the pass is built so that they carry gradients."""
+    active = _ACTIVE.get() or ActiveHooks()
+    names = list(names)
+    differentiated = active.differentiated | frozenset(names) if differentiate else active.differentiated
+    recorders = _merged(active.recorders, [(name, recorder) for name in names])
+    token = _ACTIVE.set(replace(active, recorders=recorders, differentiated=differentiated))
+    try:
+        yield
+    finally:
+        _ACTIVE.reset(token)
+
+
+@contextmanager
+def rows_active(rows: Rows) -> Iterator[None]:
+    """State which tokens the rows of a forward pass are, for as long as it runs."""
+    token = _ROWS.set(rows)
+    try:
+        yield
+    finally:
+        _ROWS.reset(token)

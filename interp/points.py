@@ -1,0 +1,242 @@
+"""The registry of hook points: every named intermediate value of a transformer, with one shape and one equation.
+
+This file holds the only copy. Recording, slicing by position, memory estimates, documentation, command-line help and
+tests are generated from it. Names follow the convention that TransformerLens made familiar, so that published snippets
+port; where its names carried two meanings, ours carry one.
+
+Axes: batch · pos (query_pos, key_pos) · head (query heads) · kv_head · d_head · d_model · d_mlp · expert · slot (the
+chosen experts of a token, best first) · d_vocab.
+"""
+
+import fnmatch
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from interp.errors import PointError, nearest
+
+Feature = Literal[
+    "learned_positions", "sequential_block", "post_norm", "gated", "dense_ffn", "mixture_of_experts", "shared_expert"
+]
+"""What an architecture must have for some points to exist; a model states its own set."""
+
+WHY_ABSENT: dict[Feature, str] = {
+    "learned_positions": "this model has no position embeddings (it rotates queries and keys instead)",
+    "sequential_block": "attention and FFN of this model run in parallel, so there is no residual stream between them",
+    "post_norm": "this model does not normalise the outputs of its sublayers",
+    "gated": "the FFN of this model has no gate, so there is only one key match: mlp.hook_pre",
+    "dense_ffn": "this layer's FFN is a mixture of experts",
+    "mixture_of_experts": "this model has one dense FFN a layer, without router or experts",
+    "shared_expert": "this model has no shared expert",
+}
+
+Names = str | Sequence[str] | Callable[[str], bool] | None
+"""A selection of points: an exact name, a glob, a list of those, a predicate, or None (all that are not on demand)."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One kind of hook point. `name` is written after `blocks.{layer}.` where `per_layer` holds."""
+
+    name: str
+    axes: tuple[str, ...]
+    equation: str
+    needs: tuple[Feature, ...] = ()
+    per_layer: bool = True
+    on_demand: bool = False
+
+    @property
+    def position_axis(self) -> int:
+        """Index of the axis that position selection works on: its own rows, never the keys."""
+        return next(index for index, axis in enumerate(self.axes) if axis in ("pos", "query_pos"))
+
+    @property
+    def short(self) -> str:
+        """The name without `hook_`, as `cache["attn.pattern", 5]` takes it."""
+        return self.name.replace("hook_", "")
+
+    def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """The shape for given axis sizes (`query_pos` and `key_pos` default to `pos`)."""
+        return tuple(1 if axis == "1" else sizes.get(axis, sizes["pos"] if "pos" in axis else 0) for axis in self.axes)
+
+
+def _point(name: str, axes: str, equation: str, *needs: Feature, layer: bool = True, on_demand: bool = False) -> Point:
+    return Point(name, tuple(axes.split()), equation, needs, layer, on_demand)
+
+
+def _norm(name: str, *needs: Feature, layer: bool = True) -> list[Point]:
+    return [
+        _point(f"{name}.hook_scale", "batch pos 1", "the divisor of the norm", *needs, layer=layer),
+        _point(
+            f"{name}.hook_normalized", "batch pos d_model", "input / scale, gain and bias applied", *needs, layer=layer
+        ),
+    ]
+
+
+_RESID, _Q, _KV, _SQUARE = "batch pos d_model", "batch pos head d_head", "batch pos kv_head d_head", "batch head query_pos key_pos"
+
+REGISTRY: tuple[Point, ...] = (
+    _point("hook_embed", _RESID, "token embedding", layer=False),
+    _point("hook_pos_embed", _RESID, "position embedding", "learned_positions", layer=False),
+    _point("hook_resid_pre", _RESID, "hook_resid_post of the layer before"),
+    *_norm("ln1"),
+    _point("hook_q_input", "batch pos head d_model", "the residual as each query head reads it, before ln1", on_demand=True),
+    _point("hook_k_input", "batch pos kv_head d_model", "the residual as each KV head's keys read it, before ln1", on_demand=True),
+    _point("hook_v_input", "batch pos kv_head d_model", "the residual as each KV head's values read it, before ln1", on_demand=True),
+    _point("attn.hook_q", _Q, "normalized · W_Q + b_Q, before rotation"),
+    _point("attn.hook_k", _KV, "normalized · W_K + b_K, before rotation"),
+    _point("attn.hook_v", _KV, "normalized · W_V + b_V"),
+    _point("attn.hook_rot_q", _Q, "q after rotation: what enters the scores"),
+    _point("attn.hook_rot_k", _KV, "k after rotation: what enters the scores"),
+    _point("attn.hook_attn_scores", _SQUARE, "rot_q · rot_k / √d_head; masked = −inf"),
+    _point("attn.hook_pattern", _SQUARE, "softmax of the scores over key_pos; rows of padded queries are zero"),
+    _point("attn.hook_z", _Q, "Σ over key_pos of pattern · v"),
+    _point("attn.hook_result", "batch pos head d_model", "z · W_O per head", on_demand=True),
+    _point("attn.hook_out", _RESID, "Σ over head of result, + b_O"),
+    *_norm("ln1_post", "post_norm"),
+    _point("hook_attn_out", _RESID, "exactly what is added to the residual"),
+    _point("hook_resid_mid", _RESID, "resid_pre + hook_attn_out", "sequential_block"),
+    _point("hook_mlp_in", _RESID, "the residual as the FFN reads it, before ln2", on_demand=True),
+    *_norm("ln2"),
+    _point("mlp.hook_router", "batch pos expert", "router logits", "mixture_of_experts"),
+    _point("mlp.hook_expert_indices", "batch pos slot", "the chosen experts", "mixture_of_experts"),
+    _point("mlp.hook_expert_weights", "batch pos slot", "mixing weights, after any renormalisation", "mixture_of_experts"),
+    _point("mlp.hook_pre", "batch pos d_mlp", "key match of the gate: normalized · W_gate + b_gate (ungated: · W_in + b_in)", "dense_ffn"),
+    _point("mlp.hook_pre_linear", "batch pos d_mlp", "key match of the up projection: normalized · W_in + b_in", "dense_ffn", "gated"),
+    _point("mlp.hook_post", "batch pos d_mlp", "the memory coefficient, signed: act(pre) · pre_linear (ungated: act(pre))", "dense_ffn"),
+    _point("mlp.hook_expert_out", "batch pos slot d_model", "each chosen expert's output before weighting", "mixture_of_experts", on_demand=True),
+    _point("mlp.shared.hook_out", _RESID, "the shared expert's output", "mixture_of_experts", "shared_expert", on_demand=True),
+    _point("mlp.hook_out", _RESID, "Σ over d_mlp of post · W_out, + b_out"),
+    *_norm("ln2_post", "post_norm"),
+    _point("hook_mlp_out", _RESID, "exactly what is added to the residual"),
+    _point("hook_resid_post", _RESID, "resid_mid + hook_mlp_out"),
+    *_norm("ln_final", layer=False),
+    _point("unembed.hook_out", "batch pos d_vocab", "logits", layer=False),
+)
+
+
+class PointTable(Mapping[str, Point]):
+    """The points that one model has, by full name, in the order in which a forward pass reaches them."""
+
+    def __init__(self, n_layers: int, features: frozenset[Feature], sizes: Mapping[str, int]) -> None:
+        self.n_layers = n_layers
+        self.features = features
+        self.sizes = dict(sizes)
+        self._points = {name: point for name, point in _expand(n_layers) if set(point.needs) <= features}
+        self._short = {point.short: point for point in REGISTRY}
+        for point in sorted(REGISTRY, key=lambda point: -point.name.count(".")):
+            last = point.short.rsplit(".", 1)[-1]
+            if sum(other.short.rsplit(".", 1)[-1] == last for other in REGISTRY) == 1 or "." not in point.short:
+                self._short[last] = point
+
+    def __getitem__(self, name: str) -> Point:
+        if name not in self._points:
+            raise PointError(self.why_absent(name))
+        return self._points[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._points
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._points)
+
+    def __len__(self) -> int:
+        return len(self._points)
+
+    def full_name(self, key: str | tuple[str, int]) -> str:
+        """The full name behind `"hook_embed"`, `"embed"` or `("pattern", 5)`; layers count from the end if negative."""
+        if isinstance(key, str):
+            point = self._short.get(key)
+            name = point.name if point and not point.per_layer else key
+        else:
+            short, layer = key
+            if short.replace("hook_", "") not in self._short:
+                raise PointError(f"No hook point is called {short!r}.{nearest(short, self._short)}")
+            if not -self.n_layers <= layer < self.n_layers:
+                raise PointError(f"Layer {layer} is outside: this model has layers 0 to {self.n_layers - 1}.")
+            name = f"blocks.{layer % self.n_layers}.{self._short[short.replace('hook_', '')].name}"
+        self[name]
+        return name
+
+    def resolve(self, names: Names) -> list[str]:
+        """Full names of a selection, in firing order.
+
+        Every part of the selection must match something: a name that matches nothing is a `PointError` with the
+        nearest names, also inside a list whose other names match.
+        """
+        if names is None:
+            return [name for name, point in self._points.items() if not point.on_demand]
+        if callable(names):
+            chosen = {name for name in self._points if names(name)}
+            if not chosen:
+                raise PointError("The predicate chose no hook point; `model.points()` lists the names it is asked about.")
+        else:
+            patterns = [names] if isinstance(names, str) else list(names)
+            if not patterns:
+                raise PointError("The list of hook points is empty; name at least one, or pass None for all.")
+            chosen = set().union(*(self._match(pattern) for pattern in patterns))
+        return [name for name in self._points if name in chosen]
+
+    def nbytes(self, names: Names, *, batch: int, pos: int, rows: int | None = None, itemsize: int = 4) -> int:
+        """Bytes that recording a selection takes; `rows` positions of the `pos` are kept (None: all)."""
+        total = 0
+        for name in self.resolve(names):
+            point = self._points[name]
+            shape = list(point.shape({**self.sizes, "batch": batch, "pos": pos}))
+            if rows is not None:
+                shape[point.position_axis] = rows
+            size = itemsize
+            for length in shape:
+                size *= length
+            total += size
+        return total
+
+    def why_absent(self, name: str) -> str:
+        """One sentence on why this model has no point of that name."""
+        for known, point in _expand(self.n_layers):
+            if known == name:
+                missing = next(feature for feature in point.needs if feature not in self.features)
+                return f"{name!r} cannot exist here: {WHY_ABSENT[missing]}."
+        parts = name.split(".", 2)
+        if parts[0] == "blocks" and len(parts) == 3 and parts[1].isdigit() and int(parts[1]) >= self.n_layers:
+            return f"{name!r} is outside: this model has layers 0 to {self.n_layers - 1}."
+        if (point := self._short.get(name.replace("hook_", ""))) is not None:
+            return f"{name!r} exists in every layer: write 'blocks.0.{point.name}', or 'blocks.*.{point.name}' for all."
+        return f"No hook point matches {name!r}.{nearest(name, self._points)} `model.points()` lists them all."
+
+    def _match(self, pattern: str) -> set[str]:
+        if pattern in self._points:
+            return {pattern}
+        if any(sign in pattern for sign in "*?["):
+            found = set(fnmatch.filter(self._points, pattern))
+            if found:
+                return found
+            for known, _ in _expand(self.n_layers):
+                if fnmatch.fnmatchcase(known, pattern):
+                    raise PointError(self.why_absent(known))
+        return {self.full_name(pattern)}
+
+
+def _expand(n_layers: int) -> Iterator[tuple[str, Point]]:
+    """(full name, point) for all points of the registry, in firing order."""
+    per_layer = [point for point in REGISTRY if point.per_layer]
+    first = REGISTRY.index(per_layer[0])
+    for point in REGISTRY[:first]:
+        yield point.name, point
+    for layer in range(n_layers):
+        for point in per_layer:
+            yield f"blocks.{layer}.{point.name}", point
+    for point in REGISTRY[first:]:
+        if not point.per_layer:
+            yield point.name, point
+
+
+def markdown_table(points: Iterable[Point] = REGISTRY) -> str:
+    """The registry as a Markdown table: name, axes, equation, and what it needs to exist."""
+    rows = ["| point | shape | equation | exists |", "|---|---|---|---|"]
+    for point in points:
+        prefix = "blocks.{layer}." if point.per_layer else ""
+        needs = ", ".join(feature.replace("_", " ") for feature in point.needs) or "always"
+        when = f"{needs}; on demand" if point.on_demand else needs
+        rows.append(f"| `{prefix}{point.name}` | {' · '.join(point.axes)} | {point.equation} | {when} |")
+    return "\n".join(rows) + "\n"

@@ -1,0 +1,208 @@
+"""Self-attention with rotary positions, for any number of query heads per KV head.
+
+Query head h reads KV head h // (n_heads / n_kv_heads). Keys and values are never expanded to the query heads. While
+nobody listens to the scores or the pattern, a fused kernel computes z; both ways give the same values within rounding.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from interp.errors import HookError
+from interp.models.config import ModelConfig
+from interp.models.linear import linear
+from interp.models.norm import RMSNorm
+from interp.models.point import hook_point
+from interp.models.positions import Rotation
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What every attention layer of one forward pass shares: how positions turn, and who may read whom."""
+
+    rotation: Rotation
+    allowed: Bool[Tensor, "batch query_pos key_pos"] | None = None
+    """Real keys at or before each query; None: plain causal attention without padding."""
+    padded: Bool[Tensor, "batch query_pos"] | None = None
+    """Queries that are padding: their pattern and z are zero."""
+
+
+@dataclass(frozen=True)
+class HeadLayout:
+    """How the heads lie in the stored matrices: query, key and value rows joined, output columns by query head.
+
+    Every method returns a view and takes one layer's matrix or a stack of them (`...` in front).
+    """
+
+    n_heads: int
+    n_kv_heads: int
+    d_head: int
+
+    def query(self, qkv: Float[Tensor, "*layer rows d_model"]) -> Float[Tensor, "*layer head d_model d_head"]:
+        return self._rows(qkv, 0, self.n_heads)
+
+    def key(self, qkv: Float[Tensor, "*layer rows d_model"]) -> Float[Tensor, "*layer kv_head d_model d_head"]:
+        return self._rows(qkv, self.n_heads, self.n_kv_heads)
+
+    def value(self, qkv: Float[Tensor, "*layer rows d_model"]) -> Float[Tensor, "*layer kv_head d_model d_head"]:
+        return self._rows(qkv, self.n_heads + self.n_kv_heads, self.n_kv_heads)
+
+    def output(self, out: Float[Tensor, "*layer d_model width"]) -> Float[Tensor, "*layer head d_head d_model"]:
+        return out.mT.unflatten(-2, (self.n_heads, self.d_head))
+
+    def biases(self, qkv_bias: Float[Tensor, "*layer rows"]) -> tuple[Tensor, ...]:
+        """Query, key and value biases, each [*layer, heads, d_head]."""
+        by_head = qkv_bias.unflatten(-1, (-1, self.d_head))
+        return by_head.split([self.n_heads, self.n_kv_heads, self.n_kv_heads], -2)
+
+    def _rows(self, qkv: Tensor, first: int, count: int) -> Tensor:
+        return qkv.unflatten(-2, (-1, self.d_head)).narrow(-3, first, count).mT
+
+
+class Attention(nn.Module):
+    """normalized residual → q, k, v → rotated scores → pattern → z → output."""
+
+    def __init__(self, config: ModelConfig, prefix: str) -> None:
+        super().__init__()
+        self.n_heads, self.n_kv_heads, self.d_head = config.n_heads, config.n_kv_heads, config.d_head
+        self.layout = HeadLayout(config.n_heads, config.n_kv_heads, config.d_head)
+        self.scale = 1 / math.sqrt(config.d_head)
+        rows = (config.n_heads + 2 * config.n_kv_heads) * config.d_head
+        width = config.n_heads * config.d_head
+        self.qkv = nn.Parameter(torch.empty(rows, config.d_model), requires_grad=False)
+        self.out = nn.Parameter(torch.empty(config.d_model, width), requires_grad=False)
+        self.qkv_bias = nn.Parameter(torch.empty(rows), requires_grad=False) if config.qkv_bias else None
+        self.out_bias = nn.Parameter(torch.empty(config.d_model), requires_grad=False) if config.o_bias else None
+        block = prefix.rsplit(".", 1)[0]
+        self.hook_q_input = hook_point(f"{block}.hook_q_input")
+        self.hook_k_input = hook_point(f"{block}.hook_k_input")
+        self.hook_v_input = hook_point(f"{block}.hook_v_input")
+        self.hook_q, self.hook_k, self.hook_v = (hook_point(f"{prefix}.hook_{x}") for x in "qkv")
+        self.hook_rot_q, self.hook_rot_k = hook_point(f"{prefix}.hook_rot_q"), hook_point(f"{prefix}.hook_rot_k")
+        self.hook_attn_scores = hook_point(f"{prefix}.hook_attn_scores")
+        self.hook_pattern = hook_point(f"{prefix}.hook_pattern")
+        self.hook_z, self.hook_result = hook_point(f"{prefix}.hook_z"), hook_point(f"{prefix}.hook_result")
+        self.hook_out = hook_point(f"{prefix}.hook_out")
+
+    def forward(
+        self, resid: Float[Tensor, "batch pos d_model"], norm: RMSNorm, reading: Reading
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """The sublayer's output for the residual that it reads through its norm."""
+        q, k, v = self.project(resid, norm)
+        rot_q, rot_k = self.hook_rot_q(reading.rotation(q)), self.hook_rot_k(reading.rotation(k))
+        if self.hook_attn_scores.listened or self.hook_pattern.listened:
+            z = self.explicit_z(rot_q, rot_k, v, reading)
+        else:
+            z = self.fused_z(rot_q, rot_k, v, reading)
+        return self.hook_out(self.output(self.hook_z(z)))
+
+    def project(
+        self, resid: Float[Tensor, "batch pos d_model"], norm: RMSNorm
+    ) -> tuple[
+        Float[Tensor, "batch pos head d_head"],
+        Float[Tensor, "batch pos kv_head d_head"],
+        Float[Tensor, "batch pos kv_head d_head"],
+    ]:
+        """Queries, keys and values, from the shared residual or from what each receiver was given instead."""
+        groups = self.n_kv_heads
+        joint = linear(norm(resid), self.qkv, self.qkv_bias).unflatten(-1, (-1, self.d_head))
+        q, k, v = joint.split([self.n_heads, groups, groups], -2)
+        if self.hook_q_input.listened or self.hook_k_input.listened or self.hook_v_input.listened:
+            q, k, v = self._receivers(resid, norm, (q, k, v))
+        return self.hook_q(q), self.hook_k(k), self.hook_v(v)
+
+    def fused_z(
+        self,
+        q: Float[Tensor, "batch query_pos head d_head"],
+        k: Float[Tensor, "batch key_pos kv_head d_head"],
+        v: Float[Tensor, "batch key_pos kv_head d_head"],
+        reading: Reading,
+    ) -> Float[Tensor, "batch query_pos head d_head"]:
+        """z by the fused kernel, which never forms the pattern."""
+        mask = None if reading.allowed is None else reading.allowed[:, None]
+        if mask is not None and reading.padded is not None:
+            mask = mask | reading.padded[:, None, :, None]
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        grouped = self.n_heads != self.n_kv_heads
+        z = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=grouped)
+        z = z.transpose(1, 2)
+        return z if reading.padded is None else z.masked_fill(reading.padded[:, :, None, None], 0)
+
+    def explicit_z(
+        self,
+        q: Float[Tensor, "batch query_pos head d_head"],
+        k: Float[Tensor, "batch key_pos kv_head d_head"],
+        v: Float[Tensor, "batch key_pos kv_head d_head"],
+        reading: Reading,
+    ) -> Float[Tensor, "batch query_pos head d_head"]:
+        """z by way of scores and pattern, with their hook points."""
+        n_queries, n_keys = q.shape[1], k.shape[1]
+        grouped = rearrange(q * self.scale, "b p (g r) d -> b g (r p) d", g=self.n_kv_heads)
+        scores = rearrange(grouped @ k.permute(0, 2, 3, 1), "b g (r p) s -> b (g r) p s", p=n_queries)
+        allowed = reading.allowed
+        if allowed is None:
+            allowed = torch.ones(1, n_queries, n_keys, dtype=torch.bool, device=q.device).tril(n_keys - n_queries)
+        scores = self.hook_attn_scores(scores.masked_fill(~allowed[:, None], -torch.inf))
+        pattern = self.hook_pattern(softmax(scores, reading.padded))
+        grouped = rearrange(pattern, "b (g r) p s -> b g (r p) s", g=self.n_kv_heads)
+        return rearrange(grouped @ v.transpose(1, 2), "b g (r p) d -> b p (g r) d", p=n_queries)
+
+    def output(self, z: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos d_model"]:
+        """Σ over heads of z · W_O, + b_O; the heads' terms are formed only if somebody listens."""
+        if self.hook_result.listened:
+            result = self.hook_result(torch.einsum("bphd,hdm->bphm", z, self.W_O))
+            if self.hook_result.written:
+                summed = result.sum(2)
+                return summed if self.out_bias is None else summed + self.out_bias
+        return linear(z.flatten(-2), self.out, self.out_bias)
+
+    def _receivers(
+        self, resid: Float[Tensor, "batch pos d_model"], norm: RMSNorm, shared: tuple[Tensor, Tensor, Tensor]
+    ) -> tuple[Tensor, ...]:
+        """q, k, v where each head reads a residual of its own; receivers that are only watched keep the shared one."""
+        found = []
+        hooks = (self.hook_q_input, self.hook_k_input, self.hook_v_input)
+        weights = (self.W_Q, self.W_K, self.W_V)
+        biases = (None,) * 3 if self.qkv_bias is None else self.layout.biases(self.qkv_bias)
+        for hook, weight, bias, value in zip(hooks, weights, biases, shared, strict=True):
+            if hook.listened:
+                received = hook(resid[:, :, None].expand(-1, -1, weight.shape[0], -1))
+            if hook.written:
+                if norm.hook_scale.edited or norm.hook_normalized.edited:
+                    came = f"{hook.name} is written, so its heads read through a norm of their own"
+                    raise HookError(f"{came}; an edit at {norm.hook_scale.name} or normalized cannot reach them. Use one of the two.")
+                value = torch.einsum("bphm,hmd->bphd", norm.normalize(received), weight)
+                value = value if bias is None else value + bias
+            found.append(value)
+        return tuple(found)
+
+    @property
+    def W_Q(self) -> Float[Tensor, "head d_model d_head"]:
+        return self.layout.query(self.qkv)
+
+    @property
+    def W_K(self) -> Float[Tensor, "kv_head d_model d_head"]:
+        return self.layout.key(self.qkv)
+
+    @property
+    def W_V(self) -> Float[Tensor, "kv_head d_model d_head"]:
+        return self.layout.value(self.qkv)
+
+    @property
+    def W_O(self) -> Float[Tensor, "head d_head d_model"]:
+        return self.layout.output(self.out)
+
+
+def softmax(
+    scores: Float[Tensor, "batch head query_pos key_pos"], padded: Bool[Tensor, "batch query_pos"] | None
+) -> Float[Tensor, "batch head query_pos key_pos"]:
+    """Softmax over keys. Rows of padded queries have no key; they become zero, in values and in gradients."""
+    if padded is None:
+        return scores.softmax(-1)
+    rows = padded[:, None, :, None]
+    return scores.masked_fill(rows, 0).softmax(-1).masked_fill(rows, 0)

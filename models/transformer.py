@@ -1,0 +1,481 @@
+"""The hookable transformer: a decoder in which every intermediate value has a name.
+
+    embed → for each layer: resid_pre → attention → resid_mid → FFN → resid_post → final norm → unembed
+
+Sublayers read the residual stream through a norm and add to it (pre-norm). Names and equations of all points are in
+`interp.points`; variation between models is data in `ModelConfig`. The forward pass never writes in place, never
+switches gradients off and never copies a value to the host.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from interp.cache import ActivationCache, Positions, Recording, position_list
+from interp.errors import BudgetError, PointError, UsageError
+from interp.hooks import HookFn, Hooks, Rows, edits_active, recorders_active, rows_active
+from interp.models.attention import Attention, Reading
+from interp.models.config import ModelConfig
+from interp.models.ffn import GatedFFN
+from interp.models.linear import linear
+from interp.models.norm import RMSNorm
+from interp.models.point import hook_point
+from interp.models.positions import rotation
+from interp.points import Feature, Names, PointTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from interp.models.tokenizer import Tokenizer
+
+Prefix = Literal["doc", "none", "chat"]
+Logits = Float[Tensor, "batch pos d_vocab"]
+
+
+class Block(nn.Module):
+    """One layer: attention, then the FFN, each added to the residual stream."""
+
+    def __init__(self, config: ModelConfig, prefix: str) -> None:
+        super().__init__()
+        self.ln1 = RMSNorm(config.d_model, config.norm_eps, f"{prefix}.ln1")
+        self.attn = Attention(config, f"{prefix}.attn")
+        self.ln2 = RMSNorm(config.d_model, config.norm_eps, f"{prefix}.ln2")
+        self.mlp = GatedFFN(config, f"{prefix}.mlp")
+        self.hook_resid_pre = hook_point(f"{prefix}.hook_resid_pre")
+        self.hook_attn_out = hook_point(f"{prefix}.hook_attn_out")
+        self.hook_resid_mid = hook_point(f"{prefix}.hook_resid_mid")
+        self.hook_mlp_in = hook_point(f"{prefix}.hook_mlp_in")
+        self.hook_mlp_out = hook_point(f"{prefix}.hook_mlp_out")
+        self.hook_resid_post = hook_point(f"{prefix}.hook_resid_post")
+
+    def forward(
+        self, resid: Float[Tensor, "batch pos d_model"], reading: Reading
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """The residual stream after this layer."""
+        resid_pre = self.hook_resid_pre(resid)
+        attn_out = self.hook_attn_out(self.attn(resid_pre, self.ln1, reading))
+        resid_mid = self.hook_resid_mid(resid_pre + attn_out)
+        mlp_out = self.hook_mlp_out(self.mlp(self.ln2(self.hook_mlp_in(resid_mid))))
+        return self.hook_resid_post(resid_mid + mlp_out)
+
+
+class Transformer(nn.Module):
+    """A decoder-only transformer whose every intermediate value can be recorded and edited.
+
+    Built with uninitialised, frozen weights; `interp.load` fills them. `weights()` are writable views by name.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        tokenizer: "Tokenizer | None" = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        provenance: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.provenance = dict(provenance or {"model": "untitled", "weights_sha256": None})
+        self._tokenizer = tokenizer
+        self._points = PointTable(config.n_layers, FEATURES, _axis_sizes(config))
+        with torch.device("meta"):
+            self.embed = nn.Parameter(torch.empty(config.d_vocab, config.d_model), requires_grad=False)
+            self.blocks = nn.ModuleList(Block(config, f"blocks.{layer}") for layer in range(config.n_layers))
+            self.ln_final = RMSNorm(config.d_model, config.norm_eps, "ln_final")
+            untied = None if config.tied_embeddings else torch.empty(config.d_vocab, config.d_model)
+        self.unembed = None if untied is None else nn.Parameter(untied, requires_grad=False)
+        self.hook_embed, self.hook_logits = hook_point("hook_embed"), hook_point("unembed.hook_out")
+        self._allocate(torch.device(device or "cpu"), dtype or torch.float32)
+        self.eval()
+
+    # ------------------------------------------------------------------------------------------------ running
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "batch pos"],
+        mask: Bool[Tensor, "batch pos"] | None = None,
+    ) -> Logits:
+        """Logits at every position.
+
+        `mask` is True at real tokens: padding on either side is never read, and positions count real tokens only.
+        Raises `UsageError` for tokens outside the vocabulary, no tokens, or more than the context holds.
+        """
+        with self._rows(tokens, mask) as (resid, reading):
+            for block in self.blocks:
+                resid = block(resid, reading)
+            return self.hook_logits(linear(self.ln_final(resid), self._unembedding))
+
+    def hooks(self, hooks: Hooks) -> AbstractContextManager[None]:
+        """Edit every forward pass inside the `with` block: `model.hooks([(names, edit), …])`.
+
+        Contexts nest (outer edits run first) and belong to the running thread alone. `PointError` for names that match
+        nothing, before anything runs.
+        """
+        return edits_active(self._points, hooks)
+
+    def run_with_hooks(
+        self, tokens: Int[Tensor, "batch pos"], hooks: Hooks, *, mask: Bool[Tensor, "batch pos"] | None = None
+    ) -> Logits:
+        """Logits of one forward pass with these hooks."""
+        with self.hooks(hooks):
+            return self(tokens, mask)
+
+    @overload
+    def run_with_cache(
+        self,
+        tokens: Int[Tensor, "batch pos"],
+        names: Names = None,
+        *,
+        positions: Positions = None,
+        device: torch.device | str | None = None,
+        mask: Bool[Tensor, "batch pos"] | None = None,
+        gradients_of: "Callable[[Logits], Tensor] | None" = None,
+        budget: int | None = None,
+    ) -> tuple[Logits, ActivationCache]: ...
+    @overload
+    def run_with_cache(
+        self,
+        tokens: Int[Tensor, "batch pos"],
+        names: Names = None,
+        *,
+        stop_at_layer: int,
+        positions: Positions = None,
+        device: torch.device | str | None = None,
+        mask: Bool[Tensor, "batch pos"] | None = None,
+        budget: int | None = None,
+    ) -> tuple[None, ActivationCache]: ...
+    def run_with_cache(
+        self,
+        tokens: Int[Tensor, "batch pos"],
+        names: Names = None,
+        *,
+        positions: Positions = None,
+        device: torch.device | str | None = None,
+        mask: Bool[Tensor, "batch pos"] | None = None,
+        stop_at_layer: int | None = None,
+        gradients_of: "Callable[[Logits], Tensor] | None" = None,
+        budget: int | None = None,
+    ) -> tuple[Logits | None, ActivationCache]:
+        """One forward pass, with the named points recorded as the model used them.
+
+        `names`: exact, glob, list, predicate, or None for all points that are not on demand. `positions`: which rows to
+        keep, at every point. `device`: where to keep them. `stop_at_layer`: do not run that layer nor what follows;
+        the logits are then None. `gradients_of`: a metric (logits → one number) whose gradient at every recorded point
+        is returned as `cache.gradients`. `budget`: bytes; a `BudgetError` says how many are needed.
+        """
+        self._check_tokens(tokens, mask)
+        chosen = self._reachable(names, stop_at_layer)
+        if stop_at_layer is not None and gradients_of is not None:
+            raise UsageError("A metric needs logits, which a run that stops at a layer does not compute; drop one of them.")
+        kept = position_list(positions, tokens.shape[1])
+        if budget is not None:
+            self._check_budget(tokens, chosen, kept, budget, gradients_of is not None)
+        recording = Recording(kept, torch.device(device) if device is not None else None, gradients_of is not None)
+        differentiated = _gradients_on() if gradients_of is not None else nullcontext()
+        with differentiated, recorders_active(recording, chosen, differentiate=gradients_of is not None):
+            logits = self._run_to(tokens, mask, stop_at_layer) if stop_at_layer is not None else self(tokens, mask)
+            cache = self._cache(recording.values, tokens, mask, kept)
+            if gradients_of is not None:
+                cache.gradients = self._gradients(recording, gradients_of(logits), tokens, mask)
+        return (logits.detach() if gradients_of is not None else logits), cache
+
+    def cache_bytes(
+        self, batch: int, pos: int, names: Names = None, *, positions: Positions = None, itemsize: int | None = None
+    ) -> int:
+        """Bytes that recording a selection on `batch` × `pos` tokens will take."""
+        rows = position_list(positions, pos)
+        size = itemsize or self.embed.element_size()
+        return self._points.nbytes(names, batch=batch, pos=pos, rows=None if rows is None else len(rows), itemsize=size)
+
+    def unembed_residual(self, resid: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_vocab"]:
+        """Logits of any residual-stream vectors: final norm with their OWN statistics, then W_U (the logit lens)."""
+        return linear(self.ln_final.normalize(resid), self._unembedding)
+
+    # ------------------------------------------------------------------------------------------------- facts
+
+    def points(self) -> PointTable:
+        """The hook points that this model has, by full name."""
+        return self._points
+
+    @property
+    def device(self) -> torch.device:
+        return self.embed.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.embed.dtype
+
+    @property
+    def n_parameters(self) -> int:
+        """Numbers stored; a tied unembedding counts once."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def __repr__(self) -> str:
+        c = self.config
+        shape = f"{c.n_layers} layers, d_model {c.d_model}, {c.n_heads} query / {c.n_kv_heads} KV heads"
+        return f"Transformer({self.provenance['model']}: {shape}, {str(self.dtype)[6:]} on {self.device})"
+
+    # ------------------------------------------------------------------------------------------------- tokens
+
+    @property
+    def tokenizer(self) -> "Tokenizer":
+        if self._tokenizer is None:
+            raise UsageError("This model came without a tokenizer; pass token ids, or load it together with one.")
+        return self._tokenizer
+
+    def to_tokens(self, text: str | Sequence[str], *, prefix: Prefix = "doc") -> Int[Tensor, "batch pos"]:
+        """Token ids of one text, or of several that come out equally long (else use `to_batch`).
+
+        Raises `UsageError` for an empty text, and for one longer than the context: nothing is ever cut off.
+        """
+        tokens, mask = self.to_batch(text, prefix=prefix)
+        if not bool(mask.all()):
+            lengths = mask.sum(-1).tolist()
+            raise UsageError(f"The texts have {lengths} tokens; `to_batch` pads them and returns the mask to pass along.")
+        return tokens
+
+    def to_batch(
+        self, text: str | Sequence[str], *, prefix: Prefix = "doc", side: Literal["left", "right"] = "right"
+    ) -> tuple[Int[Tensor, "batch pos"], Bool[Tensor, "batch pos"]]:
+        """Token ids of several texts, padded to the longest, and the mask of real tokens."""
+        texts = [text] if isinstance(text, str) else list(text)
+        rows = [self.tokenizer.prompt_ids(each, prefix) for each in texts]
+        if not rows:
+            raise UsageError("There is no text; give at least one.")
+        longest = max(map(len, rows))
+        if longest > self.config.n_ctx:
+            raise UsageError(f"The text has {longest} tokens, the context holds {self.config.n_ctx}; shorten it or split it.")
+        tokens = torch.full((len(rows), longest), self.tokenizer.pad_id)
+        mask = torch.zeros(len(rows), longest, dtype=torch.bool)
+        for index, ids in enumerate(rows):
+            place = slice(longest - len(ids), None) if side == "left" else slice(len(ids))
+            tokens[index, place] = torch.tensor(ids)
+            mask[index, place] = True
+        return tokens.to(self.device), mask.to(self.device)
+
+    def to_str_tokens(self, tokens: Int[Tensor, "*batch pos"] | str, *, prefix: Prefix = "doc") -> list[str]:
+        """One string per token of a single sequence."""
+        return self.tokenizer.str_tokens(self._single(tokens, prefix))
+
+    def to_string(self, tokens: Int[Tensor, "*batch pos"]) -> str:
+        """The text of a single sequence of tokens."""
+        return self.tokenizer.decode(self._single(tokens, "none"))
+
+    def to_single_token(self, text: str) -> int:
+        """The id of a text that is exactly one token; `UsageError` shows the pieces where it is not."""
+        return self.tokenizer.single_token(text)
+
+    # ------------------------------------------------------------------------------------------------- weights
+
+    def weights(self) -> dict[str, Tensor]:
+        """Every weight by name, input axis first: writable views of what is stored, no copies."""
+        c = self.config
+        found: dict[str, Tensor] = {"embed.W_E": self.embed.data}
+        for layer, block in enumerate(self.blocks):
+            attn, mlp = block.attn, block.mlp
+            named = {"ln1.w": block.ln1.w, "ln2.w": block.ln2.w}
+            named |= {"attn.W_Q": attn.W_Q, "attn.W_K": attn.W_K, "attn.W_V": attn.W_V, "attn.W_O": attn.W_O}
+            if attn.qkv_bias is not None:
+                named |= dict(zip(("attn.b_Q", "attn.b_K", "attn.b_V"), attn.layout.biases(attn.qkv_bias), strict=True))
+            if attn.out_bias is not None:
+                named["attn.b_O"] = attn.out_bias
+            named |= {"mlp.W_gate": mlp.gate_up[: c.d_mlp].mT, "mlp.W_in": mlp.gate_up[c.d_mlp :].mT, "mlp.W_out": mlp.down.mT}
+            if mlp.gate_up_bias is not None and mlp.down_bias is not None:
+                named |= {"mlp.b_gate": mlp.gate_up_bias[: c.d_mlp], "mlp.b_in": mlp.gate_up_bias[c.d_mlp :]}
+                named["mlp.b_out"] = mlp.down_bias
+            found |= {f"blocks.{layer}.{name}": view.data for name, view in named.items()}
+        found["ln_final.w"] = self.ln_final.w.data
+        if self.unembed is not None:
+            found["unembed.W_U"] = self.unembed.data.mT
+        return found
+
+    @property
+    def W_E(self) -> Float[Tensor, "d_vocab d_model"]:
+        return self.embed.data
+
+    @property
+    def W_U(self) -> Float[Tensor, "d_model d_vocab"]:
+        return self._unembedding.data.mT
+
+    @property
+    def W_Q(self) -> Float[Tensor, "layer head d_model d_head"]:
+        return self._layout.query(self._stacked("attn.qkv"))
+
+    @property
+    def W_K(self) -> Float[Tensor, "layer kv_head d_model d_head"]:
+        return self._layout.key(self._stacked("attn.qkv"))
+
+    @property
+    def W_V(self) -> Float[Tensor, "layer kv_head d_model d_head"]:
+        return self._layout.value(self._stacked("attn.qkv"))
+
+    @property
+    def W_O(self) -> Float[Tensor, "layer head d_head d_model"]:
+        return self._layout.output(self._stacked("attn.out"))
+
+    @property
+    def W_gate(self) -> Float[Tensor, "layer d_model d_mlp"]:
+        return self._stacked("mlp.gate_up")[:, : self.config.d_mlp].mT
+
+    @property
+    def W_in(self) -> Float[Tensor, "layer d_model d_mlp"]:
+        return self._stacked("mlp.gate_up")[:, self.config.d_mlp :].mT
+
+    @property
+    def W_out(self) -> Float[Tensor, "layer d_mlp d_model"]:
+        return self._stacked("mlp.down").mT
+
+    @property
+    def b_O(self) -> Float[Tensor, "layer d_model"] | None:
+        return self._stacked("attn.out_bias") if self.config.o_bias else None
+
+    @property
+    def b_out(self) -> Float[Tensor, "layer d_model"] | None:
+        return self._stacked("mlp.down_bias") if self.config.mlp_bias else None
+
+    # ------------------------------------------------------------------------------------------------ private
+
+    @property
+    def _layout(self) -> Any:
+        return self.blocks[0].attn.layout
+
+    @property
+    def _unembedding(self) -> Float[Tensor, "d_vocab d_model"]:
+        return self.embed if self.unembed is None else self.unembed
+
+    @contextmanager
+    def _rows(self, tokens: Tensor, mask: Tensor | None) -> Iterator[tuple[Tensor, Reading]]:
+        """The embedded tokens and what attention shares, while the hooks know which tokens the rows are."""
+        self._check_tokens(tokens, mask)
+        tokens = tokens.to(self.device)
+        positions, reading = self._reading(tokens, None if mask is None else mask.to(self.device))
+        with rows_active(Rows(positions)):
+            yield self.hook_embed(nn.functional.embedding(tokens, self.embed)), reading
+
+    def _reading(self, tokens: Tensor, mask: Tensor | None) -> tuple[Int[Tensor, "batch pos"], Reading]:
+        batch, length = tokens.shape
+        if mask is None:
+            positions = torch.arange(length, device=self.device).expand(batch, length)
+            return positions, Reading(rotation(self.config.rotary, self.config.d_head, positions[:1]))
+        positions = (mask.long().cumsum(-1) - 1).clamp(min=0)
+        causal = torch.ones(length, length, dtype=torch.bool, device=self.device).tril()
+        allowed = causal & mask[:, None, :] & mask[:, :, None]
+        return positions, Reading(rotation(self.config.rotary, self.config.d_head, positions), allowed, ~mask)
+
+    def _run_to(self, tokens: Tensor, mask: Tensor | None, stop: int) -> None:
+        """A forward pass that ends before a layer."""
+        with self._rows(tokens, mask) as (resid, reading):
+            for block in self.blocks[: self._layer(stop)]:
+                resid = block(resid, reading)
+
+    def _layer(self, layer: int) -> int:
+        count = self.config.n_layers
+        if not -count <= layer <= count:
+            raise UsageError(f"A run cannot stop at layer {layer}: layers go from 0 to {count - 1}, {count} runs them all.")
+        return layer + count if layer < 0 else layer
+
+    def _reachable(self, names: Names, stop_at_layer: int | None) -> list[str]:
+        """The selection in firing order; a point beyond the stop is an error, unless everything was asked for."""
+        chosen = self._points.resolve(names)
+        if stop_at_layer is None:
+            return chosen
+        stop = self._layer(stop_at_layer)
+        order = list(self._points)
+        reached = set(order[: order.index(f"blocks.{stop}.hook_resid_pre" if stop < self.config.n_layers else "ln_final.hook_scale")])
+        beyond = [name for name in chosen if name not in reached]
+        if beyond and names is not None:
+            raise PointError(f"{beyond[0]!r} cannot fire: the run stops before layer {stop}. Stop later, or do not name it.")
+        return [name for name in chosen if name in reached]
+
+    def _check_tokens(self, tokens: Tensor, mask: Tensor | None) -> None:
+        if not isinstance(tokens, Tensor) or tokens.dim() != 2 or tokens.is_floating_point() or tokens.dtype == torch.bool:
+            came = f"{tuple(tokens.shape)} {tokens.dtype}" if isinstance(tokens, Tensor) else type(tokens).__name__
+            raise UsageError(f"Tokens are an integer tensor [batch, pos], not {came}; make them with `model.to_tokens(text)`.")
+        batch, length = tokens.shape
+        if batch == 0 or length == 0:
+            raise UsageError(f"There are no tokens: the shape is ({batch}, {length}). Give at least one sequence with one token.")
+        if length > self.config.n_ctx:
+            raise UsageError(f"{length} tokens came, the context holds {self.config.n_ctx}; shorten the text or split it.")
+        if mask is not None and (mask.shape != tokens.shape or mask.dtype != torch.bool):
+            raise UsageError(f"The mask is a boolean tensor {tuple(tokens.shape)}, True at real tokens, not {tuple(mask.shape)} {mask.dtype}.")
+        if tokens.device.type == "cpu" and not bool(((tokens >= 0) & (tokens < self.config.d_vocab)).all()):
+            wrong = tokens[(tokens < 0) | (tokens >= self.config.d_vocab)][0].item()
+            raise UsageError(f"Token id {wrong} is out of range: the vocabulary has ids 0 to {self.config.d_vocab - 1}.")
+        if mask is not None and mask.device.type == "cpu" and not bool(mask.any(-1).all()):
+            raise UsageError("The mask leaves a sequence without any real token; drop that row.")
+
+    def _check_budget(self, tokens: Tensor, names: list[str], kept: list[int] | None, budget: int, twice: bool) -> None:
+        batch, length = tokens.shape
+        needed = self.cache_bytes(batch, length, names, positions=kept) * (2 if twice else 1)
+        if needed > budget:
+            figures = f"{needed:,} bytes ({needed / 2**20:.1f} MiB), the budget is {budget:,}"
+            raise BudgetError(f"Recording {len(names)} points on {batch} × {length} tokens takes {figures}; choose fewer points or positions.")
+
+    def _cache(self, values: Mapping[str, Tensor], tokens: Tensor, mask: Tensor | None, kept: list[int] | None) -> ActivationCache:
+        return ActivationCache(values, self._points, tokens=tokens, mask=mask, positions=kept, model=self)
+
+    def _gradients(self, recording: Recording, metric: Tensor, tokens: Tensor, mask: Tensor | None) -> ActivationCache:
+        found = recording.gradients(metric)
+        return self._cache(found, tokens, mask, recording.positions)
+
+    def _single(self, tokens: Tensor | str, prefix: Prefix) -> list[int]:
+        if isinstance(tokens, str):
+            tokens = self.to_tokens(tokens, prefix=prefix)
+        if tokens.dim() == 2 and tokens.shape[0] != 1:
+            raise UsageError(f"One sequence was expected, {tokens.shape[0]} came; index the one you mean.")
+        ids: list[int] = tokens.flatten().tolist()
+        return ids
+
+    def _allocate(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Storage for all weights, each kind of matrix of all layers in one tensor: so `W_Q` of all layers is a view."""
+        self._stacks: dict[str, Tensor] = {}
+        for name, first in list(self.blocks[0].named_parameters()):
+            self._share(name, torch.empty(len(self.blocks), *first.shape, device=device, dtype=dtype))
+        for module, name in ((self, "embed"), (self, "unembed"), (self.ln_final, "w")):
+            if (old := getattr(module, name)) is not None:
+                setattr(module, name, nn.Parameter(torch.empty(old.shape, device=device, dtype=dtype), requires_grad=False))
+
+    def _share(self, name: str, stack: Tensor) -> None:
+        """Make the layers' parameters of one name views of one tensor."""
+        path, leaf = name.rsplit(".", 1)
+        for block, part in zip(self.blocks, stack, strict=True):
+            module = block.get_submodule(path)
+            old = getattr(module, leaf)
+            setattr(module, leaf, nn.Parameter(part, requires_grad=old.requires_grad))
+        self._stacks[name] = stack
+
+    def _stacked(self, name: str) -> Tensor:
+        """One kind of weight of all layers. Joined again if the layers were moved apart (`.to`, `deepcopy`)."""
+        stack = self._stacks[name]
+        parameters = [block.get_parameter(name) for block in self.blocks]
+        if any(parameter.data_ptr() != part.data_ptr() for parameter, part in zip(parameters, stack, strict=True)):
+            self._share(name, torch.stack([parameter.data for parameter in parameters]))
+        return self._stacks[name]
+
+
+FEATURES: frozenset[Feature] = frozenset({"sequential_block", "gated", "dense_ffn"})
+
+
+def _axis_sizes(config: ModelConfig) -> dict[str, int]:
+    return {
+        "d_model": config.d_model,
+        "head": config.n_heads,
+        "kv_head": config.n_kv_heads,
+        "d_head": config.d_head,
+        "d_mlp": config.d_mlp,
+        "d_vocab": config.d_vocab,
+    }
+
+
+@contextmanager
+def _gradients_on() -> Iterator[None]:
+    with torch.inference_mode(False), torch.enable_grad():
+        yield
+
+
+__all__ = ["Block", "HookFn", "Transformer"]
