@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from einops import rearrange
 from torch import Tensor
@@ -20,6 +21,9 @@ from interp.models.families.family import Family, axis_sizes, conditions
 from interp.models.sources.checkpoint import Checkpoint, Progress
 
 CHUNK_BYTES = 1 << 21
+_ONE_THREAD = 1 << 15
+"""Elements up to which torch works in one thread. Waking the others for a few megabytes gains nothing, and on a busy
+machine each of the thousands of calls would wait milliseconds for a core."""
 _SHOWN = 6
 
 
@@ -72,7 +76,7 @@ def assignments(family: Family, config: ModelConfig, checkpoint: Checkpoint) -> 
     """What fills what. Raises `LoadError` naming tensors that are missing, left over, or of another shape."""
     if config.n_layers > len(checkpoint.shapes):
         raise LoadError(
-            f"{checkpoint.source} is said to have {config.n_layers} layers but holds only {len(checkpoint.shapes)} tensors."
+            f"{checkpoint.source} should have {config.n_layers} layers but holds only {len(checkpoint.shapes)} tensors."
         )
     found = list(_expanded(family, config))
     _check_names(family, config, checkpoint, found)
@@ -104,7 +108,7 @@ def fill(
         _fill_one(weight, assignment, sizes, checkpoint)
         done += weight.numel() * weight.element_size()
         if progress is not None:
-            progress("reading weights", done, total)
+            progress(done, total)
 
 
 def check_copies(family: Family, config: ModelConfig, checkpoint: Checkpoint) -> None:
@@ -142,8 +146,14 @@ def _check_names(family: Family, config: ModelConfig, checkpoint: Checkpoint, fo
         if not any(fnmatchcase(name, pattern) for pattern in family.ignored)
     )
     if missing or unused:
-        parts = [f"{len(names)} {what} ({_listed(names)})" for what, names in (("missing", missing), ("unused", unused)) if names]
-        raise LoadError(f"{checkpoint.source} does not hold exactly the weights of its architecture: {'; '.join(parts)}.")
+        parts = [
+            f"{len(names)} {what} ({_listed(names)})"
+            for what, names in (("missing", missing), ("unused", unused))
+            if names
+        ]
+        raise LoadError(
+            f"{checkpoint.source} does not hold exactly the weights of its architecture: {'; '.join(parts)}."
+        )
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -159,7 +169,7 @@ def _fill_one(weight: Tensor, assignment: Assignment, sizes: Mapping[str, int], 
     for rows in _row_ranges(stored.shape(sizes), inner):
         values = checkpoint.read(assignment.published, rows)
         part = target[rows.start // inner : rows.stop // inner]
-        part.copy_(_finite(values, weight.dtype, assignment.published, checkpoint).view(part.shape))
+        _copy(_finite(values, weight.dtype, assignment.published, checkpoint).view(part.shape), part)
 
 
 def _named(sizes: Mapping[str, int], axes: Axes) -> dict[str, int]:
@@ -176,9 +186,22 @@ def _row_ranges(shape: tuple[int, ...], multiple: int) -> Iterator[slice]:
 
 def _finite(values: Tensor, dtype: torch.dtype, name: str, checkpoint: Checkpoint) -> Tensor:
     """The values in the model's dtype; infinities and NaN are refused, also those that a narrow dtype would make."""
-    converted = values.to(dtype)
-    if math.isfinite(converted.sum(dtype=torch.float32).item()) or bool(converted.isfinite().all()):
+    pieces = [piece.to(dtype) for piece in torch.split(values.flatten(), _ONE_THREAD)]
+    converted = pieces[0] if len(pieces) == 1 else torch.cat(pieces) if dtype != values.dtype else values
+    if all(math.isfinite(piece.sum(dtype=torch.float32).item()) for piece in pieces) or bool(
+        converted.isfinite().all()
+    ):
         return converted
     if bool(values.isfinite().all()):
         raise LoadError(f"Tensor {name} of {checkpoint.source} holds values too large for {dtype}; load it as float32.")
     raise LoadError(f"Tensor {name} of {checkpoint.source} holds NaN or infinite values; the file is damaged.")
+
+
+def _copy(values: Tensor, target: Tensor) -> None:
+    """Copy between tensors of one dtype and shape; on the CPU by numpy, which keeps to one thread."""
+    if target.device.type != "cpu":
+        target.copy_(values)
+    elif target.dtype == torch.bfloat16:  # numpy has no such type, but moves two bytes as well
+        np.copyto(target.view(torch.int16).numpy(), values.view(torch.int16).numpy())
+    else:
+        np.copyto(target.numpy(), values.numpy())

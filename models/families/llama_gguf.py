@@ -42,7 +42,6 @@ ROWS = (
 )
 
 _FREQUENCIES = "rope_freqs.weight"
-_LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_context": 8192}  # of every published Llama 3
 
 HARMLESS = ("general.*", "tokenizer.*", "quantize.*", "split.no", "split.tensors.count", "llama.tensor_data_layout")
 
@@ -105,9 +104,15 @@ def _llama3_rotary(theta: float, checkpoint: Checkpoint) -> RotaryConfig:
     factor = float(stored.max())
     if factor == 1.0 and float(stored.min()) == 1.0:
         return RotaryConfig(theta=theta)
-    rotary = RotaryConfig(theta=theta, scaling="llama3", factor=factor, **_LLAMA3) if factor > 0 else None
-    expected = None if rotary is None else _divisors(rotary, len(stored))
-    if rotary is None or not torch.allclose(stored, expected, rtol=1e-5, atol=0.0):
+    rotary = RotaryConfig(  # the bounds and the context are those of every published Llama 3
+        theta,
+        scaling="llama3",
+        factor=max(factor, 1.0),
+        low_freq_factor=1.0,
+        high_freq_factor=4.0,
+        original_context=8192,
+    )
+    if not torch.allclose(stored, _divisors(rotary, len(stored)), rtol=1e-5, atol=0.0):
         raise LoadError(
             f"{checkpoint.source} stretches rotary frequencies ({_FREQUENCIES}) in a way that is not Llama 3's rule. "
             "Load the model's Hugging Face folder instead."

@@ -1,4 +1,4 @@
-"""A published model that has been opened but not yet read: its configuration, its tensors' shapes, and how to read them.
+"""A published model that has been opened but not yet read: its configuration, tensor shapes, and how to read them.
 
 Every source (a GGUF file, a folder, a model in memory) is turned into this one form; the families translate it.
 """
@@ -12,8 +12,8 @@ from torch import Tensor
 from interp.models.tokenizer import Tokenizer
 
 Layout = Literal["hf", "gguf"]
-Progress = Callable[[str, int, int], None]
-"""Called as progress(what, done, total); total is 0 where it is not known."""
+Progress = Callable[[int, int], None]
+"""`progress(done, total)`, in bytes: first of a download, where one is needed, then of the weights read."""
 
 
 class ReadTensor(Protocol):

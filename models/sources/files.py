@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 
 from interp.errors import LoadError
 
@@ -50,14 +51,14 @@ class Cursor:
             )
 
 
-def read_bytes(path: Path, offset: int, count: int) -> "np.ndarray":
+def read_bytes(path: Path, offset: int, count: int) -> npt.NDArray[np.uint8]:
     """`count` bytes from `offset`, copied: a memory map would keep the file's pages in the process's memory."""
     buffer = np.empty(count, dtype=np.uint8)
     try:
         with open(path, "rb", buffering=0) as file:
             file.seek(offset)
             filled = 0
-            while filled < count and (step := file.readinto(memoryview(buffer)[filled:])):
+            while filled < count and (step := file.readinto(buffer[filled:].data)):
                 filled += step
     except OSError as error:
         raise LoadError(f"{path} cannot be read: {error}.") from error

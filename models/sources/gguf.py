@@ -9,6 +9,7 @@ from pathlib import Path
 
 import gguf
 import numpy as np
+import numpy.typing as npt
 import torch
 from gguf import GGMLQuantizationType
 from torch import Tensor
@@ -57,12 +58,14 @@ def _read(path: Path, header: GgufHeader, name: str, rows: slice | None = None) 
     return _decode(data, tensor, name).view(last - first, *tensor.shape[1:])
 
 
-def _decode(data: np.ndarray, tensor: GgufTensor, name: str) -> Tensor:
+def _decode(data: npt.NDArray[np.uint8], tensor: GgufTensor, name: str) -> Tensor:
     if tensor.kind == GGMLQuantizationType.F16:
         return torch.from_numpy(data.view(np.float16))
     try:
         with np.errstate(all="ignore"):  # damaged scales decode to infinities, which the caller refuses by name
             values = gguf.dequantize(data.reshape(-1, tensor.row_bytes), tensor.kind)
     except NotImplementedError as error:
-        raise LoadError(f"Tensor {name!r} is stored as {tensor.kind.name}, which the gguf package cannot decode.") from error
+        raise LoadError(
+            f"Tensor {name!r} is stored as {tensor.kind.name}, which the gguf package cannot decode."
+        ) from error
     return torch.from_numpy(values).view(-1)

@@ -135,7 +135,9 @@ def _entry(cursor: Cursor) -> tuple[str, GgufTensor]:
     shape = tuple(_u64(cursor) for _ in range(n_axes))[::-1]
     kind, offset = _u32(cursor), _u64(cursor)
     if kind not in _STORAGE:
-        raise LoadError(f"{cursor.source}: tensor {name!r} is stored as type {kind}, which the gguf package does not know.")
+        raise LoadError(
+            f"{cursor.source}: tensor {name!r} is stored as type {kind}, which the gguf package does not know."
+        )
     tensor = GgufTensor(shape, _STORAGE[kind], offset)
     block = GGML_QUANT_SIZES[tensor.kind][0]
     if 0 in shape or shape[-1] % block:

@@ -1,31 +1,36 @@
 """Weights from the Hugging Face hub: the local hub cache first, the network only for what is not there."""
 
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError
-from huggingface_hub.utils import tqdm
+from huggingface_hub.utils.tqdm import tqdm
 
 from interp.errors import LoadError
-from interp.models.sources.checkpoint import Checkpoint, Progress
+from interp.models.sources.checkpoint import Checkpoint
 from interp.models.sources.safetensors import open_folder
 
-_FILES = ["config.json", "model*.safetensors", "model.safetensors.index.json", "tokenizer.json", "tokenizer_config.json"]
+_FILES = [
+    "config.json",
+    "model*.safetensors",
+    "model.safetensors.index.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+]
 
 
 class _Silent(tqdm):
     """The hub's progress bar, kept off the terminal: drawing is for apps."""
 
-    def __init__(self, *args: object, **kwargs: object) -> None:
-        super().__init__(*args, **{**kwargs, "disable": True})
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{**kwargs, "disable": True})  # type: ignore[no-untyped-call]
 
 
-def open_hub(repository: str, revision: str | None = None, progress: Progress | None = None) -> Checkpoint:
+def open_hub(repository: str, revision: str | None = None) -> Checkpoint:
     """Open `org/name` at a branch, tag or commit (default: main). Raises `LoadError` if it cannot be had."""
     folder = _cached(repository, revision)
     if folder is None or not (folder / "tokenizer.json").is_file():
-        if progress is not None:
-            progress(f"fetching {repository}", 0, 0)
         folder = _fetched(repository, revision, folder)
     return open_folder(folder, source=f"{repository}@{folder.name}")  # a snapshot's folder is named after its commit
 
@@ -48,7 +53,7 @@ def _fetched(repository: str, revision: str | None, fallback: Path | None) -> Pa
             return fallback
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise LoadError(
-            f"{repository}{f' at {revision}' if revision else ''} is not in the local Hugging Face cache and could not be "
-            f"fetched: {reason} To provide it by hand, download its config.json, safetensors and tokenizer.json where "
+            f"{repository}{f' at {revision}' if revision else ''} is not in the local Hugging Face cache and could not "
+            f"be fetched: {reason} To provide it by hand, download its config.json, safetensors and tokenizer.json where "
             "there is a network, and load that folder."
         ) from error

