@@ -14,17 +14,41 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from interp import analyses as analyses
     from interp import edits as edits
     from interp import errors as errors
     from interp import points as points
     from interp.apps.cli import main as main
+    from interp.cache import ActivationCache as ActivationCache
+    from interp.errors import InterpError as InterpError
+    from interp.hooks import HookPoint as HookPoint
+    from interp.models.config import ModelConfig as ModelConfig
+    from interp.models.loading import from_transformers as from_transformers
+    from interp.models.loading import known_models as known_models
+    from interp.models.loading import load as load
+    from interp.models.loading import pull as pull
+    from interp.models.tokenizer import Tokenizer as Tokenizer
+    from interp.models.transformer import Transformer as Transformer
+    from interp.results import Result as Result
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "load": "interp.models.loading",
+    "from_transformers": "interp.models.loading",
+    "known_models": "interp.models.loading",
+    "pull": "interp.models.loading",
+    "Transformer": "interp.models.transformer",
+    "ModelConfig": "interp.models.config",
+    "Tokenizer": "interp.models.tokenizer",
+    "ActivationCache": "interp.cache",
+    "HookPoint": "interp.hooks",
+    "Result": "interp.results",
+    "InterpError": "interp.errors",
+    "points": "interp.points",
     "edits": "interp.edits",
     "errors": "interp.errors",
-    "points": "interp.points",
+    "analyses": "interp.analyses",
     "main": "interp.apps.cli",
 }
 """name -> the module that it lives in, or that it is."""

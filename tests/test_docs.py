@@ -11,7 +11,8 @@ import tree
 def generate() -> ModuleType:
     """The module `docs/generate.py`, which is not part of the package."""
     spec = importlib.util.spec_from_file_location("generate", tree.ROOT / "docs/generate.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -12,7 +12,8 @@ import interp
 
 def spelled_out_for_type_checkers() -> dict[str, str]:
     """name -> module, as the `if TYPE_CHECKING` block of the face states them."""
-    block = next(node for node in ast.parse((tree.ROOT / "interp/__init__.py").read_text()).body if isinstance(node, ast.If))
+    face = ast.parse((tree.ROOT / "interp/__init__.py").read_text())
+    block = next(node for node in face.body if isinstance(node, ast.If))
     imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
     return {alias.name: f"{node.module}" for node in imports for alias in node.names}
 
@@ -41,6 +42,6 @@ def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
 
 
 def test_python_dash_m_is_the_command_line() -> None:
-    done = subprocess.run([sys.executable, "-m", "interp", "--version"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "interp", "--version"], cwd=tree.ROOT, capture_output=True, text=True)
     assert done.returncode == 0
     assert interp.__version__ in done.stdout

@@ -61,7 +61,7 @@ def test_a_make_target_exists(target: str) -> None:
 def help_of(*words: str) -> str:
     """What `interp … --help` prints."""
     command = [sys.executable, "-m", "interp", *words, "--help"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=tree.ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
