@@ -86,3 +86,6 @@ def test_the_python_code_runs_as_written(tmp_path: Path, monkeypatch: pytest.Mon
     for code in blocks("python"):
         exec(compile(code, "README.md", "exec"), names)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["induction-heads"]
+    assert "heads 18.6, 17.3 and 17.4" in README
+    best = names["scores"].top("prefix_matching", 3)  # type: ignore[attr-defined]
+    assert [*zip(best["layer"], best["head"], strict=True)] == [(18, 6), (17, 3), (17, 4)]
