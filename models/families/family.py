@@ -2,7 +2,8 @@
 
 A row such as `("model.layers.{layer}.self_attn.q_proj.weight", "blocks.{layer}.attn.W_Q",
 "(head d_head) d_model -> head d_model d_head")` says which published tensor holds which of our weights, and how its
-axes are arranged. The axes' names are sizes of the model's configuration, so that the rows also state every tensor's shape.
+axes are arranged. The axes' names are sizes of the model's configuration, so that the rows also state the shape of
+every tensor.
 """
 
 from collections.abc import Callable

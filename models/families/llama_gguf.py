@@ -69,7 +69,7 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
         d_vocab=_d_vocab(fields, shapes),
         n_ctx=fields.integer("llama.context_length"),
         norm_eps=fields.number("llama.attention.layer_norm_rms_epsilon"),
-        rotary=_rotary(fields, checkpoint),
+        rotary=_rotary(fields, d_head, checkpoint),
         qkv_bias="blk.0.attn_q.bias" in shapes,
         o_bias="blk.0.attn_output.bias" in shapes,
         mlp_bias="blk.0.ffn_up.bias" in shapes,
@@ -84,7 +84,7 @@ def _d_vocab(fields: Fields, shapes: Mapping[str, tuple[int, ...]]) -> int:
     return fields.integer("llama.vocab_size", rows)
 
 
-def _rotary(fields: Fields, checkpoint: Checkpoint) -> RotaryConfig:
+def _rotary(fields: Fields, d_head: int, checkpoint: Checkpoint) -> RotaryConfig:
     theta = fields.number("llama.rope.freq_base", 10_000.0)
     factor = fields.number("llama.rope.scaling.factor", fields.number("llama.rope.scale_linear", 1.0))
     kind = fields.word("llama.rope.scaling.type", "linear" if factor != 1.0 else "none")
@@ -95,29 +95,25 @@ def _rotary(fields: Fields, checkpoint: Checkpoint) -> RotaryConfig:
         return RotaryConfig(theta=theta, scaling="linear", factor=factor) if linear else RotaryConfig(theta=theta)
     if linear:
         raise LoadError(f"{fields.source} stretches rotary positions twice: linearly and by {_FREQUENCIES}.")
-    return _llama3_rotary(theta, checkpoint)
+    return _llama3_rotary(theta, d_head, checkpoint)
 
 
-def _llama3_rotary(theta: float, checkpoint: Checkpoint) -> RotaryConfig:
+def _llama3_rotary(theta: float, d_head: int, checkpoint: Checkpoint) -> RotaryConfig:
     """The llama3 rule behind a stored list of frequency divisors, checked value by value against that list."""
     stored = checkpoint.read(_FREQUENCIES).double().flatten()
     factor = float(stored.max())
     if factor == 1.0 and float(stored.min()) == 1.0:
         return RotaryConfig(theta=theta)
-    rotary = RotaryConfig(  # the bounds and the context are those of every published Llama 3
-        theta,
-        scaling="llama3",
-        factor=max(factor, 1.0),
-        low_freq_factor=1.0,
-        high_freq_factor=4.0,
-        original_context=8192,
-    )
-    if not torch.allclose(stored, _divisors(rotary, len(stored)), rtol=1e-5, atol=0.0):
-        raise LoadError(
-            f"{checkpoint.source} stretches rotary frequencies ({_FREQUENCIES}) in a way that is not Llama 3's rule. "
-            "Load the model's Hugging Face folder instead."
+    if factor > 1.0 and len(stored) == d_head // 2:
+        rotary = RotaryConfig(  # the bounds and the context are those of every published Llama 3
+            theta, scaling="llama3", factor=factor, low_freq_factor=1.0, high_freq_factor=4.0, original_context=8192
         )
-    return rotary
+        if torch.allclose(stored, _divisors(rotary, len(stored)), rtol=1e-5, atol=0.0):
+            return rotary
+    raise LoadError(
+        f"{checkpoint.source} stretches rotary frequencies ({_FREQUENCIES}) in a way that is not Llama 3's rule. "
+        "Load the model's Hugging Face folder instead."
+    )
 
 
 def _divisors(rotary: RotaryConfig, n_pairs: int) -> torch.Tensor:

@@ -53,7 +53,7 @@ def _fetched(repository: str, revision: str | None, fallback: Path | None) -> Pa
             return fallback
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise LoadError(
-            f"{repository}{f' at {revision}' if revision else ''} is not in the local Hugging Face cache and could not "
-            f"be fetched: {reason} To provide it by hand, download its config.json, safetensors and tokenizer.json where "
-            "there is a network, and load that folder."
+            f"{repository}{f' at {revision}' if revision else ''} is not in the local Hugging Face cache and could "
+            f"not be fetched: {reason} To provide it by hand, download its config.json, safetensors and tokenizer.json "
+            "where there is a network, and load that folder."
         ) from error
