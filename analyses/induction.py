@@ -141,10 +141,10 @@ class InductionScores(Result, kind="induction.heads"):
     def summary(self) -> list[str]:
         """The best heads, one a line, and how common they are."""
         matching, even = self["prefix_matching"], float(self.at("uniform", score="prefix_matching"))
-        lines = [f"{self.title}: {self._text()}, prefix {self.settings['prefix']}, seed {self.settings['seed']}"]
+        lines = [f"{self.title}: {self._text()}, prefix {self.settings.get('prefix')}"]
         lines += [
-            f"  {f'{row.layer}.{row.head}':>6}  prefix matching {row.prefix_matching:.3f} ± {row.prefix_matching_se:.3f}"
-            f"  previous {row.previous_token:.3f}  duplicate {row.duplicate_token:.3f}"
+            f"  {f'{row.layer}.{row.head}':>6}  prefix matching {row.prefix_matching:.3f} "
+            f"± {row.prefix_matching_se:.3f}  previous {row.previous_token:.3f}  duplicate {row.duplicate_token:.3f}"
             f"  current {row.current_token:.3f}  sink {row.sink:.3f}"
             for row in self.ranked(8).itertuples()
         ]
@@ -171,14 +171,26 @@ def score_heads(
     Raises `UsageError` for a layout that is not a repetition or does not fit the context.
     """
     text = repeated_text(model, seq_len=seq_len, repeats=repeats, n_seqs=n_seqs, seed=seed, prefix=prefix)
+    return score_text(model, text, max_bytes=max_bytes, progress=progress, seed=seed, prefix=prefix)
+
+
+def score_text(
+    model: "Transformer",
+    text: RepeatedText,
+    *,
+    max_bytes: int = 256 * 2**20,
+    progress: Progress | None = None,
+    **settings: object,
+) -> InductionScores:
+    """The same scores on repeated texts of your own; `settings` are noted in the result."""
+    layout = {"seq_len": text.seq_len, "repeats": text.repeats, "prefix_len": text.prefix_len}
+    uniform = uniform_scores(**layout)  # checks the layout before anything runs
     by_text = _scores_by_text(model, text, max_bytes, progress)
-    layout = {"seq_len": seq_len, "repeats": repeats, "prefix_len": text.prefix_len}
-    settings = {**layout, "n_seqs": n_seqs, "seed": seed, "prefix": prefix}
     return InductionScores(
-        arrays=_arrays(by_text, uniform_scores(**layout), text.tokens.numpy()),
+        arrays=_arrays(by_text, uniform, text.tokens.numpy()),
         axes={"score": SCORES},
-        settings=settings,
-        provenance=provenance(model.provenance, tokens=text.tokens, prefix=prefix, seed=seed),
+        settings={**layout, "n_seqs": len(text.tokens), **settings},
+        provenance=provenance(model.provenance, tokens=text.tokens, **settings),
     )
 
 

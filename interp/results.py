@@ -43,6 +43,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
+from interp import __version__
 from interp.errors import LoadError, UsageError, nearest
 from interp.named import NamedArray, Record, plain
 
@@ -68,7 +69,7 @@ def provenance(model: Mapping[str, object], *, tokens: object = None, **facts: o
         ids = np.ascontiguousarray(np.asarray(tokens), dtype=np.int64)
         found["tokens_sha256"] = hashlib.sha256(repr(ids.shape).encode() + ids.tobytes()).hexdigest()
         found["tokens_shape"] = ids.shape
-    versions = {"python": platform.python_version(), "numpy": np.__version__}
+    versions = {"interp": __version__, "python": platform.python_version(), "numpy": np.__version__}
     stated = found.get("versions")
     found["versions"] = {**versions, **(stated if isinstance(stated, Mapping) else {})}
     return found
