@@ -92,21 +92,25 @@ def test_ids_and_offsets_are_the_pipelines_on_awkward_strings(tokenizer: Tokeniz
 
 
 DIFFERENCES = ["a  5", "  2024-11-29", "1\n2\n\n3"]
-"""Of the hand-picked strings: those in which a digit follows two or more spaces."""
+"""Of the hand-picked strings: those in which a digit follows two or more spaces. A space before a numeral beyond
+ASCII (` ½`) is the other case: without the splitter, the space merges with the numeral's first byte."""
 
 
-def test_ids_are_those_of_transformers_except_where_a_digit_follows_two_spaces(
+def test_ids_are_those_of_transformers_except_at_spaces_before_digits(
     tokenizer: Tokenizer, published: PublishedTokenizer
 ) -> None:
-    """The conversion in `transformers` drops the splitter of digits, so its last space is split off before a digit."""
+    """The conversion in `transformers` drops the splitter of digits, so the spaces before a digit are cut differently."""
     differing = [text for text in awkward_strings() if tokenizer.encode(text) != published(text).input_ids]
     assert [text for text in differing if text in HAND_PICKED] == DIFFERENCES
-    assert all(_has_digit_after_two_spaces(text) for text in differing)
-    assert 3 < len(differing) < 150
+    assert all(_has_a_known_cause(text) for text in differing)
+    assert 3 < len(differing) < 100
 
 
-def _has_digit_after_two_spaces(text: str) -> bool:
-    return any(text[i].isnumeric() and text[i - 2 : i].isspace() for i in range(2, len(text)))
+def _has_a_known_cause(text: str) -> bool:
+    return any(
+        text[i].isnumeric() and text[i - 1].isspace() and (text[max(i - 2, 0)].isspace() or not text[i].isascii())
+        for i in range(1, len(text))
+    )
 
 
 def test_the_best_known_difference_is_two_spaces_before_a_digit(
