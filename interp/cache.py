@@ -47,7 +47,10 @@ class Recording:
     a larger tensor are copied, lest they keep the whole alive.
     """
 
-    def __init__(self, positions: list[int] | None, device: torch.device | None, differentiate: bool) -> None:
+    def __init__(
+        self, points: PointTable, positions: list[int] | None, device: torch.device | None, differentiate: bool
+    ) -> None:
+        self.points = points
         self.positions = positions
         self.device = device
         self.differentiate = differentiate
@@ -56,22 +59,22 @@ class Recording:
 
     def __call__(self, value: Tensor, point: HookPoint) -> Tensor:
         if self.differentiate and value.is_floating_point():
-            value = value if value.requires_grad else value.detach().requires_grad_()
+            # A node of its own: hook_mlp_in is the same tensor as hook_resid_mid, but has fewer readers.
+            value = value.view_as(value) if value.requires_grad else value.detach().requires_grad_()
             self.live[point.name] = value
-        self.values[point.name] = self._kept(value.detach() if self.differentiate else value, point)
+        self.values[point.name] = self.select(value.detach() if self.differentiate else value, point.spec.position_axis)
         return value
 
     def gradients(self, metric: Tensor) -> dict[str, Tensor]:
         """d metric / d value at every recorded point; zero where the metric does not depend on it."""
         if metric.numel() != 1:
             raise UsageError(f"A gradient needs one number; the metric returned shape {tuple(metric.shape)}.")
-        names = list(self.live)
-        found = torch.autograd.grad(metric, [self.live[name] for name in names], allow_unused=True)
-        points = {name: gradient if gradient is not None else torch.zeros_like(self.live[name]) for name, gradient in zip(names, found, strict=True)}
-        return points
-
-    def _kept(self, value: Tensor, point: HookPoint) -> Tensor:
-        return self.select(value, point.spec.position_axis)
+        found = torch.autograd.grad(metric, list(self.live.values()), allow_unused=True)
+        gradients = {}
+        for (name, value), gradient in zip(self.live.items(), found, strict=True):
+            axis = self.points[name].position_axis
+            gradients[name] = self.select(torch.zeros_like(value) if gradient is None else gradient, axis)
+        return gradients
 
     def select(self, value: Tensor, axis: int) -> Tensor:
         """The chosen positions of a value, on the chosen device, holding no more memory than they need."""
@@ -201,7 +204,7 @@ class ActivationCache(Mapping[str, Tensor]):
         }
         values = {f"value/{name}": value.detach().contiguous().clone() for name, value in self._values.items()}
         if self.gradients is not None:
-            values |= {f"gradient/{name}": value.detach().contiguous() for name, value in self.gradients.items()}
+            values |= {f"gradient/{name}": value.detach().contiguous().clone() for name, value in self.gradients.items()}
         values["tokens"] = self.tokens.contiguous()
         if self.mask is not None:
             values["mask"] = self.mask.contiguous()

@@ -60,16 +60,21 @@ class HookPoint:
         return active is not None and (self.name in active.edits or self.name in active.recorders)
 
     @property
-    def written(self) -> bool:
-        """Whether what follows must depend on this very value: it may be edited, or its gradient is wanted."""
-        active = _ACTIVE.get()
-        return active is not None and (self.name in active.edits or self.name in active.differentiated)
-
-    @property
     def edited(self) -> bool:
         """Whether an edit stands here."""
         active = _ACTIVE.get()
         return active is not None and self.name in active.edits
+
+    @property
+    def differentiated(self) -> bool:
+        """Whether the gradient with respect to this very value is wanted."""
+        active = _ACTIVE.get()
+        return active is not None and self.name in active.differentiated
+
+    @property
+    def written(self) -> bool:
+        """Whether what follows must be computed from this very value."""
+        return self.edited or self.differentiated
 
     @property
     def rows(self) -> Rows:

@@ -110,10 +110,11 @@ class Attention(nn.Module):
     ]:
         """Queries, keys and values, from the shared residual or from what each receiver was given instead."""
         groups = self.n_kv_heads
-        joint = linear(norm(resid), self.qkv, self.qkv_bias).unflatten(-1, (-1, self.d_head))
+        normalized = norm(resid)
+        joint = linear(normalized, self.qkv, self.qkv_bias).unflatten(-1, (-1, self.d_head))
         q, k, v = joint.split([self.n_heads, groups, groups], -2)
         if self.hook_q_input.listened or self.hook_k_input.listened or self.hook_v_input.listened:
-            q, k, v = self._receivers(resid, norm, (q, k, v))
+            q, k, v = self._receivers(resid, norm, normalized, (q, k, v))
         return self.hook_q(q), self.hook_k(k), self.hook_v(v)
 
     def fused_z(
@@ -162,9 +163,12 @@ class Attention(nn.Module):
         return linear(z.flatten(-2), self.out, self.out_bias)
 
     def _receivers(
-        self, resid: Float[Tensor, "batch pos d_model"], norm: RMSNorm, shared: tuple[Tensor, Tensor, Tensor]
+        self, resid: Tensor, norm: RMSNorm, normalized: Tensor, shared: tuple[Tensor, Tensor, Tensor]
     ) -> tuple[Tensor, ...]:
         """q, k, v where each head reads a residual of its own; receivers that are only watched keep the shared one."""
+        edited = norm.hook_scale.edited or norm.hook_normalized.edited
+        edited = edited and not torch.equal(normalized, norm.normalize(resid))
+        shared_norm_matters = edited or norm.hook_scale.differentiated or norm.hook_normalized.differentiated
         found = []
         hooks = (self.hook_q_input, self.hook_k_input, self.hook_v_input)
         weights = (self.W_Q, self.W_K, self.W_V)
@@ -173,9 +177,11 @@ class Attention(nn.Module):
             if hook.listened:
                 received = hook(resid[:, :, None].expand(-1, -1, weight.shape[0], -1))
             if hook.written:
-                if norm.hook_scale.edited or norm.hook_normalized.edited:
-                    came = f"{hook.name} is written, so its heads read through a norm of their own"
-                    raise HookError(f"{came}; an edit at {norm.hook_scale.name} or normalized cannot reach them. Use one of the two.")
+                if shared_norm_matters:
+                    raise HookError(
+                        f"{hook.name} is edited or differentiated, so its heads read through a norm of their own, and what is "
+                        f"done at {norm.hook_normalized.name} or hook_scale cannot reach them. Use one of the two."
+                    )
                 value = torch.einsum("bphm,hmd->bphd", norm.normalize(received), weight)
                 value = value if bias is None else value + bias
             found.append(value)

@@ -175,7 +175,8 @@ class Transformer(nn.Module):
         kept = position_list(positions, tokens.shape[1])
         if budget is not None:
             self._check_budget(tokens, chosen, kept, budget, gradients_of is not None)
-        recording = Recording(kept, torch.device(device) if device is not None else None, gradients_of is not None)
+        where = None if device is None else torch.device(device)
+        recording = Recording(self._points, kept, where, gradients_of is not None)
         differentiated = _gradients_on() if gradients_of is not None else nullcontext()
         with differentiated, recorders_active(recording, chosen, differentiate=gradients_of is not None):
             logits = self._run_to(tokens, mask, stop_at_layer) if stop_at_layer is not None else self(tokens, mask)
