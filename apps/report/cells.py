@@ -2,22 +2,30 @@
 
 import html
 import math
+import re
 
 from interp.apps.report.content import TOKEN_CLOSE, TOKEN_OPEN, Column, ColumnKind
 
 VISIBLE = {"\n": "↵", "\r": "↵", "\t": "⇥"}
+LONG_TOKEN = 30
 NUMERIC: frozenset[ColumnKind] = frozenset({"whole", "number", "signed", "percent", "bar"})
 
 
 def prose(text: str) -> str:
     """A sentence, its marked tokens as chips."""
     escaped = html.escape(_visible(text))
-    return escaped.replace(TOKEN_OPEN, '<code class="token">').replace(TOKEN_CLOSE, "</code>")
+    return re.sub(f"{TOKEN_OPEN}(.*?){TOKEN_CLOSE}", lambda found: _chip(found[1]), escaped)
 
 
 def chip(text: str) -> str:
     """One token, its spaces kept and its control characters visible."""
-    return f'<code class="token">{html.escape(_visible(text))}</code>'
+    return _chip(html.escape(_visible(text)))
+
+
+def _chip(escaped: str) -> str:
+    """A short token stays on one line, so that its leading space is not torn off; a whole prompt may wrap."""
+    long = " long" if len(escaped) > LONG_TOKEN else ""
+    return f'<code class="token{long}">{escaped}</code>'
 
 
 def cell(value: object, column: Column) -> str:
@@ -30,7 +38,7 @@ def cell(value: object, column: Column) -> str:
         return f"<td>{html.escape(_visible(str(value)))}</td>"
     number = float(value)  # type: ignore[arg-type]
     if column.kind == "bar":
-        style = f"--share:{_share(number):.4f}"
+        style = f"--share:{_bar_width(number):.4f}"
         return f'<td class="num bar" style="{style}">{html.escape(written(number, "percent"))}</td>'
     return f'<td class="num">{html.escape(written(number, column.kind))}</td>'
 
@@ -51,7 +59,12 @@ def written(number: float, kind: ColumnKind) -> str:
     return text.replace("-", "−")
 
 
-def _share(number: float) -> float:
+def share(number: float) -> str:
+    """A share or a probability inside a sentence, written as in the tables."""
+    return written(number, "percent")
+
+
+def _bar_width(number: float) -> float:
     return 0.0 if math.isnan(number) else min(max(number, 0.0), 1.0)
 
 

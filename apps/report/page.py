@@ -66,7 +66,7 @@ def _navigation(sections: Sequence[Section]) -> str:
 def _model_card(facts: Sequence[tuple[str, str]]) -> str:
     rows = [
         f"<div{_WIDE if len(value) > WIDE_FACT else ''}><dt>{prose(name)}</dt><dd>{prose(value)}</dd></div>"
-        for name, value in facts
+        for name, value in sorted(facts, key=lambda fact: len(fact[1]) > WIDE_FACT)
     ]
     return f'<section class="card" id="model"><h2>The model</h2><dl class="facts">{"".join(rows)}</dl></section>'
 
@@ -89,7 +89,7 @@ def _section(number: int, section: Section) -> str:
 
 
 def _figure(name: str, block: Figure) -> str:
-    """The figure's data stands in the page as JSON, which cannot end its script element: `<` is written as an escape."""
+    """The figure's data as JSON; `<` is written as an escape, so that no text can end the script element."""
     figure = fitted(block.figure)
     data = str(figure.to_json()).replace("<", "\\u003c")
     label = html.escape(block.caption.split(".")[0])

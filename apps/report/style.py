@@ -12,7 +12,7 @@ STYLE = """
   --found: #0b6b4f; --found-soft: #e9f7f1; --found-line: #37b58a; --code: #f6f7fb;
   --top-a: #312e81; --top-b: #5b3fd6;
   --series-0: #4f46e5; --series-1: #db7706; --series-2: #0d9488; --series-3: #be185d; --series-4: #64748b;
-  --heat-0: #f5f5fd; --heat-1: #cfcbf7; --heat-2: #9087ea; --heat-3: #5546cf; --heat-4: #2a1f7d;
+  --heat-0: #f5f5fd; --heat-1: #d9d6fa; --heat-2: #b0a9f4; --heat-3: #5f50d6; --heat-4: #2a1f7d;
   --signed-0: #b45309; --signed-1: #f3c48b; --signed-2: #f7f7fb; --signed-3: #a8a2f0; --signed-4: #3b2fb0;
 }
 @media (prefers-color-scheme: dark) {
@@ -23,7 +23,7 @@ STYLE = """
     --found: #7fdcb8; --found-soft: #13291f; --found-line: #25825f; --code: #11131e;
     --top-a: #17153a; --top-b: #36278a;
     --series-0: #9a93ff; --series-1: #f5a742; --series-2: #3fc7b8; --series-3: #f472b6; --series-4: #94a3b8;
-    --heat-0: #1d2031; --heat-1: #37327a; --heat-2: #5d53cf; --heat-3: #948cf6; --heat-4: #e2dfff;
+    --heat-0: #1d2031; --heat-1: #37327a; --heat-2: #5549c4; --heat-3: #b0a9ff; --heat-4: #e2dfff;
     --signed-0: #f5a742; --signed-1: #80591f; --signed-2: #1d2031; --signed-3: #554bb8; --signed-4: #b4afff;
   }
 }
@@ -38,7 +38,7 @@ h1 { font-size: clamp(28px, 4.4vw, 40px); line-height: 1.15; letter-spacing: -.0
   margin-bottom: 14px; }
 .lead { font-size: 18px; line-height: 1.55; margin-top: 0; margin-bottom: 28px; color: #e4e2ff; }
 .top .token { background: rgba(255, 255, 255, .16); color: #fff; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(200px, 1fr)); gap: 14px; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 200px), 1fr)); gap: 14px; }
 .tile { display: block; padding: 16px 18px; border-radius: 14px; background: rgba(255, 255, 255, .11); color: #fff;
   text-decoration: none; border: 1px solid rgba(255, 255, 255, .18); }
 .tile:hover, .tile:focus-visible { background: rgba(255, 255, 255, .2); }
@@ -65,15 +65,16 @@ h2 { font-size: 24px; line-height: 1.25; letter-spacing: -.01em; margin: 0 0 8px
 .eyebrow { margin: 0 0 4px; font: 600 12px/1.4 var(--mono); letter-spacing: .1em; text-transform: uppercase;
   color: var(--accent); }
 .question { font-size: 18px; color: var(--ink-soft); margin: 0 0 14px; }
-.card > p:not(.question):not(.eyebrow) { max-width: 76ch; }
+.card > p:not(.question):not(.eyebrow):not(.finding) { max-width: 80ch; }
 .facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(270px, 1fr)); gap: 0 28px; margin: 8px 0 0; }
 .facts div { padding: 9px 0; border-bottom: 1px solid var(--grid); }
 .facts .wide { grid-column: 1 / -1; }
 dt { font-size: 13px; color: var(--ink-soft); }
 dd { margin: 0; font-weight: 550; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
-.token { font: 500 .88em/1.4 var(--mono); white-space: pre-wrap; background: var(--chip); border-radius: 5px;
+.token { font: 500 .88em/1.4 var(--mono); white-space: pre; background: var(--chip); border-radius: 5px;
   padding: .1em .35em;
   color: var(--ink); overflow-wrap: anywhere; }
+.token.long { white-space: pre-wrap; }
 .finding { border-left: 4px solid var(--found-line); background: var(--found-soft); padding: 10px 16px;
   border-radius: 0 10px 10px 0; }
 .finding b { color: var(--found); }
@@ -84,7 +85,7 @@ dd { margin: 0; font-weight: 550; overflow-wrap: anywhere; font-variant-numeric:
 figure { margin: 24px 0 8px; }
 .scroll { overflow-x: auto; }
 .plot { width: 100%; }
-figcaption, .caption { font-size: 14px; line-height: 1.5; color: var(--ink-soft); margin: 6px 0 0; max-width: 84ch; }
+figcaption, .caption { font-size: 14px; line-height: 1.5; color: var(--ink-soft); margin: 6px 0 0; max-width: 92ch; }
 .numbers { margin-top: 22px; }
 .numbers .caption { margin: 0 0 6px; }
 .source { font: 12px/1.4 var(--mono); opacity: .75; white-space: nowrap; }
@@ -111,6 +112,9 @@ pre { margin: 0; padding: 14px 16px; background: var(--code); border: 1px solid 
 @media (max-width: 640px) {
   .top { padding: 30px 18px 76px; }
   main { padding: 0 12px; }
+  .tiles { grid-template-columns: 1fr 1fr; gap: 10px; }
+  .tile { padding: 12px 14px; }
+  .tile b { font-size: 24px; }
   .card { padding: 22px 18px; border-radius: 14px; }
 }
 @media print {

@@ -1,0 +1,86 @@
+"""The options that all model commands share, declared once.
+
+A command asks for them with one parameter, `common: Common`; `with_common` spells them out for typer.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Literal, get_type_hints
+
+import typer
+
+DEFAULT_MODEL = "smollm2-135m"
+
+Prefix = Literal["doc", "none", "chat"]
+Dtype = Literal["float32", "bfloat16", "float16"]
+
+
+@dataclass(frozen=True)
+class Common:
+    """What every model command can be told."""
+
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="A known name, a folder, a .gguf file or a Hugging Face Hub id.")
+    ] = DEFAULT_MODEL
+    device: Annotated[
+        str | None,
+        typer.Option(help="cpu, cuda, cuda:1 or mps; without it, the best that is there.", show_default=False),
+    ] = None
+    dtype: Annotated[
+        Dtype | None, typer.Option(help="Number format of the weights.", show_default="float32 on CPU")
+    ] = None
+    prefix: Annotated[
+        Prefix, typer.Option(help="What stands before the text: the document separator, nothing, or the chat opening.")
+    ] = "doc"
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document, and nothing else, to stdout.")] = (
+        False
+    )
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to save the result and its figure in.", show_default=False)
+    ] = None
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no messages, errors only.")] = False
+    debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False
+
+
+def with_common(*leave_out: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Turn `command(..., common: Common)` into a command with one option for every field of `Common`.
+
+    Fields in `leave_out` get no option, for commands on which they would have no effect, and keep their default.
+    """
+
+    def spell_out(command: Callable[..., None]) -> Callable[..., None]:
+        parameters = [*_own_parameters(command), *_shared_parameters(leave_out)]
+        shared = {field.name for field in fields(Common)}
+
+        @functools.wraps(command)
+        def spelled_out(**given: object) -> None:
+            own = {name: value for name, value in given.items() if name not in shared}
+            chosen = {name: value for name, value in given.items() if name in shared}
+            command(**own, common=Common(**chosen))  # type: ignore[arg-type]
+
+        spelled_out.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        spelled_out.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return spelled_out
+
+    return spell_out
+
+
+def _own_parameters(command: Callable[..., None]) -> list[inspect.Parameter]:
+    hints = get_type_hints(command, include_extras=True)
+    parameters = inspect.signature(command).parameters.values()
+    own = [parameter for parameter in parameters if parameter.name != "common"]
+    return [parameter.replace(annotation=hints[parameter.name], kind=parameter.KEYWORD_ONLY) for parameter in own]
+
+
+def _shared_parameters(leave_out: tuple[str, ...]) -> list[inspect.Parameter]:
+    hints = get_type_hints(Common, include_extras=True)
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return [
+        inspect.Parameter(field.name, kind, default=field.default, annotation=hints[field.name])
+        for field in fields(Common)
+        if field.name not in leave_out
+    ]

@@ -1,0 +1,155 @@
+"""What a command writes: data to stdout, messages to stderr, files into a folder that is never half-written."""
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from interp.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+BROKEN_PIPE = 141  # what a shell reports for a program that its reader left, as in `interp points | head`
+
+
+def write_data(text: str) -> None:
+    """Write to stdout, now; if the reader has gone away, end quietly with code 141."""
+    try:
+        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError as gone:
+        _swallow_stdout()
+        raise typer.Exit(BROKEN_PIPE) from gone
+
+
+def _swallow_stdout() -> None:
+    """Point stdout at nothing, so that Python's own flush at the end does not complain once more."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def write_json(document: Mapping[str, object]) -> None:
+    """Write one JSON document to stdout. Not-a-number becomes null: JSON has no word for it."""
+    write_data(json.dumps(plain(document), ensure_ascii=False, indent=2, allow_nan=False))
+
+
+def plain(value: object) -> object:
+    """`value` in JSON's own types; arrays and numbers of numpy and torch through `tolist`."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(entry) for entry in value]
+    if isinstance(value, float):
+        return value if value == value and abs(value) != float("inf") else None
+    if value is None or isinstance(value, str | int | bool):
+        return value
+    tolist = getattr(value, "tolist", None)
+    return plain(tolist()) if tolist is not None else str(value)
+
+
+def write_message(text: str) -> None:
+    """Write a line of log to stderr; a closed stderr is nobody's concern."""
+    with contextlib.suppress(BrokenPipeError, ValueError):
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+
+def write_error(text: str, label: str = "Error: ") -> None:
+    """Write the one message that says what went wrong."""
+    write_message(f"{label}{text}")
+
+
+def show(*parts: "RenderableType") -> None:
+    """Draw on stdout: in colour and to the window's width on a terminal, plain and unbroken in a pipe."""
+    console = _console()
+    with console.capture() as captured:
+        for part in parts:
+            console.print(part)
+    text = captured.get()
+    write_data(text if console.is_terminal else "\n".join(line.rstrip() for line in text.splitlines()))
+
+
+def _console() -> "Console":
+    from rich.console import Console
+
+    terminal = sys.stdout.isatty()
+    width = None if terminal or "COLUMNS" in os.environ else 160  # a pipe has no width to wrap at
+    return Console(file=sys.stdout, width=width, highlight=False, emoji=False, markup=False)
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> "RenderableType":
+    """A table of literal texts (brackets are not markup); columns whose name ends in `>` stand to the right."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(
+        title=Text(title) if title else None,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+    )
+    for column in columns:
+        right = column.endswith(">")
+        heading = Text(column.removesuffix(">"))
+        drawn.add_column(heading, justify="right" if right else "left", overflow="fold", no_wrap=right)
+    for row in rows:
+        drawn.add_row(*(Text(cell) for cell in row))
+    return drawn
+
+
+def show_token(text: str) -> str:
+    r"""A token between quotes, its line breaks and other control characters spelled out.
+
+    >>> show_token(" Paris"), show_token("\n")
+    ('" Paris"', '"\\n"')
+    """
+    return json.dumps(text, ensure_ascii=False)
+
+
+@contextlib.contextmanager
+def staged(folder: Path) -> Iterator[Path]:
+    """Yield a hidden folder beside `folder`; its files move there when the block ends well, and vanish otherwise.
+
+    Files of the same names are replaced, others that the folder holds stay. Raises `UsageError`, before any work is
+    done, if nothing can be written there.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"The output folder {str(folder)!r} is a file. Give --out a folder, it may be a new one.")
+    parent = folder.absolute().parent
+    made = [path for path in (parent, *parent.parents) if not path.exists()]
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        holder = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=parent))
+    except OSError as error:
+        raise UsageError(f"Cannot write to {str(folder)!r}: {error.strerror}. Give --out another folder.") from error
+    stage = holder / "out"  # mkdtemp's own folder is private, a result folder is an ordinary one
+    stage.mkdir()
+    try:
+        yield stage
+        _move_into(stage, folder)
+    finally:
+        shutil.rmtree(holder, ignore_errors=True)
+        for directory in made:  # those that are still empty were made for nothing
+            with contextlib.suppress(OSError):
+                directory.rmdir()
+
+
+def _move_into(stage: Path, folder: Path) -> None:
+    if not folder.exists():
+        stage.rename(folder)
+        return
+    for source in sorted(path for path in stage.rglob("*") if path.is_file()):
+        target = folder / source.relative_to(stage)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        source.replace(target)

@@ -1,0 +1,141 @@
+"""The three questions of the demo, asked. Everything a report shows is in the returned `Findings`."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from interp.apps.demo.heads import Head, compared, planned, removal_losses
+from interp.apps.demo.words import WordList, read_words
+from interp.models.prompt_formats import PrefixPolicy
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from interp.analyses.induction import InductionScores
+    from interp.analyses.lens import LensResult
+    from interp.analyses.repeat_loss import RepeatLoss
+    from interp.models.transformer import Transformer
+
+Progress = Callable[[int, int], None]
+Working = Callable[[str], AbstractContextManager[Progress]]
+"""Given a step's name, shows that it is under way and yields its progress callback."""
+
+BEST = 5
+CONTROLS = 3
+ABLATED: "Layout" = {"seq_len": 25, "repeats": 2, "n_seqs": 8}
+"""The texts on which heads are removed: shorter and fewer than those for the scores, since they are read many times."""
+
+
+class Layout(TypedDict):
+    """How repeated texts are laid out."""
+
+    seq_len: int
+    repeats: int
+    n_seqs: int
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A prompt with the answer that is expected and, where there is one, the wrong answer that lies near."""
+
+    slug: str
+    text: str
+    answer: str
+    rival: str | None = None
+
+
+TOWER = Sentence("tower", "The Eiffel Tower is located in the city of", " Paris")
+GIFT = Sentence("gift", "When Mary and John went to the store, John gave a drink to", " Mary", " John")
+
+
+@dataclass(frozen=True)
+class LensFinding:
+    """One sentence through the lens: under the prefix that was asked for, and under the other one to compare."""
+
+    sentence: Sentence
+    result: "LensResult"
+    compared: "LensResult"
+
+    @property
+    def layers(self) -> list[str]:
+        """Names of the places where the lens reads: `embed`, `0`, `1` and so on."""
+        return self.result.layer_names
+
+    def at_end(self, name: str, token: str | None = None) -> list[Any]:
+        """Layer by layer, a value of the lens at the last position (of one followed token)."""
+        return self._at_end(self.result, name, token)
+
+    def compared_at_end(self, name: str, token: str | None = None) -> list[Any]:
+        """The same under the other prefix."""
+        return self._at_end(self.compared, name, token)
+
+    @staticmethod
+    def _at_end(result: "LensResult", name: str, token: str | None) -> list[Any]:
+        where = {"position": result.axes["position"][-1]} | ({} if token is None else {"answer": token})
+        return list(result.at(name, **where))
+
+
+@dataclass(frozen=True)
+class InductionFinding:
+    """Heads ranked, what repetition is worth, a readable example, and what removing the best heads costs."""
+
+    scores: "InductionScores"
+    loss: "RepeatLoss"
+    words: WordList
+    removals: "pd.DataFrame"
+    costs: "pd.DataFrame"
+    best: tuple[Head, ...]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Everything that the demo found, and of which model."""
+
+    model: "Transformer"
+    prefix: PrefixPolicy
+    seed: int
+    tower: LensFinding
+    gift: LensFinding
+    induction: InductionFinding
+
+    def lenses(self) -> Iterator[LensFinding]:
+        """Both sentences."""
+        yield self.tower
+        yield self.gift
+
+
+def ask(model: "Transformer", *, prefix: PrefixPolicy, seed: int, working: Working) -> Findings:
+    """Put all three questions to a model."""
+    with working("Reading two sentences layer by layer"):
+        tower, gift = (_through_the_lens(model, sentence, prefix) for sentence in (TOWER, GIFT))
+    return Findings(model, prefix, seed, tower, gift, _about_induction(model, prefix, seed, working))
+
+
+def _through_the_lens(model: "Transformer", sentence: Sentence, prefix: PrefixPolicy) -> LensFinding:
+    from interp.analyses.lens import logit_lens
+
+    followed = [sentence.answer, *([sentence.rival] if sentence.rival else [])]
+    other: PrefixPolicy = "doc" if prefix == "none" else "none"
+    asked, other_result = (
+        logit_lens(model, sentence.text, answers=followed, prefix=policy, positions=positions)
+        for policy, positions in ((prefix, None), (other, [-1]))
+    )
+    return LensFinding(sentence, asked, other_result)
+
+
+def _about_induction(model: "Transformer", prefix: PrefixPolicy, seed: int, working: Working) -> InductionFinding:
+    from interp.analyses.induction import score_heads
+    from interp.analyses.repeat_loss import repeat_loss
+    from interp.analyses.repeated import repeated_text
+
+    with working("Scoring every attention head") as progress:
+        scores = score_heads(model, seed=seed, prefix=prefix, progress=progress)
+    with working("Measuring what repetition is worth") as progress:
+        loss = repeat_loss(model, seed=seed, prefix=prefix, progress=progress)
+    best = tuple((int(row["layer"]), int(row["head"])) for row in scores.ranked(BEST).to_dict("records"))
+    with working("Removing heads, and others to compare") as progress:
+        text = repeated_text(model, **ABLATED, seed=seed, prefix=prefix)
+        plan = planned(best, model.config.n_heads, controls=CONTROLS, seed=seed)
+        removals = removal_losses(model, text, plan, progress)
+    return InductionFinding(scores, loss, read_words(model, best, prefix), removals, compared(removals), best)
