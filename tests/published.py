@@ -6,9 +6,10 @@ from pathlib import Path
 import gguf
 import numpy as np
 import torch
-from interp.models.config import ModelConfig, RotaryConfig
 from tiny import reference, tiny
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from interp.models.config import ModelConfig, RotaryConfig
 
 QUANTISABLE = ModelConfig(
     n_layers=2, d_model=96, n_heads=4, n_kv_heads=2, d_head=16, d_mlp=160, d_vocab=67, n_ctx=512,

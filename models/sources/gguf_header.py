@@ -107,6 +107,8 @@ def _array(cursor: Cursor, depth: int) -> list[object]:
         dtype = np.dtype(_NUMBERS[kind]).newbyteorder("<")
         cursor.expect(count * dtype.itemsize)
         return np.frombuffer(cursor.take(count * dtype.itemsize), dtype).tolist()
+    if kind not in (_STRING, _ARRAY):
+        raise _damaged(cursor, f"the metadata type {kind} does not exist")
     cursor.expect(count * 8)  # a string takes at least its length, an array at least its type and count
     return [_value(cursor, kind, depth) for _ in range(count)]
 

@@ -32,7 +32,14 @@ def open_hub(repository: str, revision: str | None = None) -> Checkpoint:
     folder = _cached(repository, revision)
     if folder is None or not (folder / "tokenizer.json").is_file():
         folder = _fetched(repository, revision, folder)
-    return open_folder(folder, source=f"{repository}@{folder.name}")  # a snapshot's folder is named after its commit
+    source = f"{repository}@{folder.name}"  # a snapshot's folder is named after its commit
+    if not any(folder.glob("model*.safetensors")):
+        raise LoadError(
+            f"{source} has no complete safetensors weights in the local cache: either they could not be fetched "
+            "without a network, or the repository holds only pickles, which are never opened here. Convert those with "
+            "transformers: AutoModelForCausalLM.from_pretrained(name).save_pretrained(folder); then load that folder."
+        )
+    return open_folder(folder, source=source)
 
 
 def _cached(repository: str, revision: str | None) -> Path | None:

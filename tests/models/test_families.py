@@ -9,6 +9,9 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from published import QUANTISABLE, write_folder, write_gguf
+from tiny import BASE, CONFIGS, random_tokens, tiny
+
 from interp.errors import LoadError
 from interp.models.config import ModelConfig, RotaryConfig
 from interp.models.families import llama, llama_gguf
@@ -16,8 +19,6 @@ from interp.models.families.registry import family_of
 from interp.models.loading import from_transformers, load
 from interp.models.sources.checkpoint import Checkpoint
 from interp.models.transformer import Transformer
-from published import QUANTISABLE, write_folder, write_gguf
-from tiny import BASE, CONFIGS, random_tokens, tiny
 
 Kind = gguf.GGMLQuantizationType
 LLAMA3 = replace(
@@ -293,5 +294,5 @@ def test_an_unknown_architecture_is_refused_with_those_that_are_known() -> None:
     checkpoint = replace(stated("hf", {}), architecture="LlamaForCausalLm")
     with pytest.raises(LoadError, match=r"'LlamaForCausalLm', which is not supported. Did you mean 'LlamaForCausalLM'"):
         family_of(checkpoint)
-    with pytest.raises(LoadError, match="'rwkv6', which is not supported. Supported: llama"):
+    with pytest.raises(LoadError, match=r"'rwkv6', which is not supported. Supported: llama"):
         family_of(replace(checkpoint, layout="gguf", architecture="rwkv6"))

