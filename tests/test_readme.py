@@ -57,6 +57,14 @@ def test_a_make_target_exists(target: str) -> None:
     assert re.search(rf"^{target}:", (tree.ROOT / "Makefile").read_text(), re.MULTILINE)
 
 
+def test_what_the_makefile_runs_exists() -> None:
+    makefile = (tree.ROOT / "Makefile").read_text()
+    scripts = re.findall(r"(?:python|sh) ((?:docs|tests|benchmarks)/\S+)", makefile)
+    modules = [name.replace(".", "/") for name in re.findall(r"-m (benchmarks\S*)", makefile)]
+    places = [*scripts, *(f"{name}/__main__.py" if "/" not in name else f"{name}.py" for name in modules)]
+    assert [place for place in places if not (tree.ROOT / place).exists()] == []
+
+
 @cache
 def help_of(*words: str) -> str:
     """What `interp … --help` prints."""
