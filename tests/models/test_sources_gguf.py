@@ -145,7 +145,7 @@ DAMAGED = {
     "five_axes": (file_with(ONE, [entry("w", [1] * 5)], bytes(16)), "'w' has 5 axes"),
     "empty_axis": (file_with(ONE, [entry("w", [4, 0])], bytes(16)), "cannot be stored in blocks of 1"),
     "part_of_a_block": (file_with(ONE, [entry("w", [48], 2)], bytes(64)), "cannot be stored in blocks of 32"),
-    "unknown_storage": (file_with(ONE, [entry("w", [4], 4)], bytes(16)), "type 4, which the gguf package does not know"),
+    "unknown_storage": (file_with(ONE, [entry("w", [4], 4)], bytes(16)), "type 4, which the gguf package does not"),
     "huge_tensor": (file_with(ONE, [entry("w", [2**40, 2**20])], bytes(16)), "bytes beyond its end"),
     "offset_beyond": (file_with(ONE, [entry("w", [4], 0, 2**50)], bytes(16)), "instead of 0"),
     "overlap": (file_with(ONE, [entry("v", [4]), entry("w", [4])], bytes(64)), "'w' starts at 0 instead of 32"),

