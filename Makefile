@@ -54,8 +54,9 @@ docs: $(READY)  ## write the pages that come from the code
 bench: $(READY)  ## speed and memory, as ratios against transformers
 	@$(BIN)/python -m benchmarks
 
-soak: $(READY)  ## the slow checks, over and over, watching memory
-	@$(BIN)/python -m benchmarks.soak
+# PYTHONPATH: beside the script, the folder tests/interp would be taken for the package
+soak: $(READY)  ## two minutes of threads that share one model, record, edit and fail; memory is watched
+	@PYTHONPATH=. $(BIN)/python tests/soak.py 120
 
 wheel: $(READY)  ## build dist/interp-*.whl
 	@rm -rf build dist

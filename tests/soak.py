@@ -1,0 +1,71 @@
+"""`make soak`: one model shared by threads that record, edit and fail, for minutes; no logit moves, no memory grows.
+
+`python tests/soak.py SECONDS [MODEL]` ends with exit code 1, and says why, if a run without hooks no longer gives the
+logits of the first one to the bit, or if the process grows after it has warmed up.
+"""
+
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+import torch
+from torch import Tensor
+
+import interp
+
+THREADS = 4
+ALLOWED_GROWTH = 64 * 2**20  # bytes: what an allocator may keep, far below one leaked cache a round
+
+
+class Planned(Exception):
+    """Raised by a hook on purpose."""
+
+
+def fail(value: Tensor, point: interp.HookPoint) -> None:
+    raise Planned(point.name)
+
+
+def one_round(model: interp.Transformer, tokens: Tensor, number: int) -> bool:
+    """Record, edit, fail; then whether edits differ from each other as they should."""
+    model.run_with_cache(tokens)
+    layer = number % model.config.n_layers
+    edit = interp.edits.scale(1 + number % 3)  # a factor of 1 changes nothing
+    edited = model.run_with_hooks(tokens, [(f"blocks.{layer}.hook_mlp_out", edit)])
+    try:
+        model.run_with_hooks(tokens, [(f"blocks.{layer}.attn.hook_pattern", fail)])
+    except Planned:
+        return torch.equal(edited, model(tokens)) == (number % 3 == 0)
+    return False
+
+
+def main(seconds: float = 120, name: str = "smollm2-135m") -> int:
+    """Rounds until the time is up; the exit code."""
+    model = interp.load(name, device="cpu")
+    tokens = model.to_tokens("The Eiffel Tower is located in the city of")
+    first, process = model(tokens), psutil.Process()
+    started, rounds, warm = time.monotonic(), 0, 0
+    with ThreadPoolExecutor(THREADS) as threads:
+        while time.monotonic() - started < seconds:
+            numbers = range(rounds, rounds + THREADS)
+            if not all(threads.map(one_round, [model] * THREADS, [tokens] * THREADS, numbers)):
+                return complain(f"a hook was lost, or heard by another thread, in rounds {numbers}")
+            if not torch.equal(model(tokens), first):
+                return complain(f"logits moved after round {rounds}")
+            rounds += THREADS
+            held = process.memory_info().rss
+            warm = held if time.monotonic() - started < seconds / 4 else warm or held
+            if held - warm > ALLOWED_GROWTH:
+                return complain(f"the process grew by {(held - warm) / 2**20:.0f} MiB in {rounds} rounds")
+    print(f"{rounds} rounds in {seconds:.0f} s on {THREADS} threads: every logit as at first, memory steady")
+    return 0
+
+
+def complain(why: str) -> int:
+    """Say why, and the exit code of a failure."""
+    print(f"soak: {why}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(float(sys.argv[1]) if len(sys.argv) > 1 else 120, *sys.argv[2:3]))
