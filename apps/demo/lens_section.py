@@ -108,7 +108,7 @@ from interp.analyses.lens import logit_lens
 model = interp.load({name!r})
 text = {sentence.text!r}
 result = logit_lens(model, text, answers={followed!r}, prefix={findings.prefix!r})
-result.answer_figure().show()
+result.answer_figure().write_html("lens.html")
 result.to_frame()""",
         shell=f"""interp lens "{sentence.text}" \\
   --answer "{sentence.answer}" --model {name} --prefix {findings.prefix}""",

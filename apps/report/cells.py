@@ -69,5 +69,11 @@ def _bar_width(number: float) -> float:
 
 
 def _visible(text: str) -> str:
-    kept = TOKEN_OPEN + TOKEN_CLOSE
-    return "".join(VISIBLE.get(letter, letter if letter.isprintable() or letter in kept else "�") for letter in text)
+    r"""Line breaks and tabs as signs, anything else that prints as nothing as its escape (`\xa0`)."""
+    return "".join(_sign(letter) for letter in text)
+
+
+def _sign(letter: str) -> str:
+    if letter.isprintable() or letter in (TOKEN_OPEN, TOKEN_CLOSE):
+        return letter
+    return VISIBLE.get(letter) or letter.encode("unicode_escape").decode("ascii")

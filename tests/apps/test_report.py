@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 import pytest
 
 from interp.apps.report import Code, Column, Figure, Highlight, Report, Section, Table, render, token
-from interp.apps.report.cells import written
+from interp.apps.report.cells import chip, prose, written
 from interp.plots import curves, head_heatmap
 
 if TYPE_CHECKING:
@@ -152,3 +152,23 @@ def test_the_colours_follow_the_scheme_of_the_reader(opened: "Callable[..., tupl
     page.emulate_media(color_scheme="dark")
     page.wait_for_function(f"{paint} !== '{light}'")
     assert page.evaluate(paint) != light
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        (" a b", " a b"),
+        ("\n\t", "↵⇥"),
+        ("\xa0", "\\xa0"),
+        ("\x00\u202e", "\\x00\\u202e"),
+        ("é漢🎉", "é漢🎉"),
+        ("<b>", "&lt;b&gt;"),
+    ],
+)
+def test_a_token_shows_what_would_print_as_nothing(text: str, seen: str) -> None:
+    assert chip(text) == f'<code class="token">{seen}</code>'
+    assert prose(f"before {token(text)}") == f'before <code class="token">{seen}</code>'
+
+
+def test_a_long_token_may_wrap() -> None:
+    assert 'class="token long"' in chip("a prompt of more than thirty characters")

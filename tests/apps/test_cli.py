@@ -1,0 +1,379 @@
+"""The command line: what it prints where, and what it ends with when something is wrong."""
+
+import contextlib
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import interp
+from interp.apps.cli import main
+from interp.apps.cli.output import staged, write_json
+from interp.errors import InterpError, UsageError
+
+if TYPE_CHECKING:
+    from interp.models.transformer import Transformer
+
+HEAVY = {"torch", "numpy", "pandas", "plotly", "pyarrow", "transformers", "tokenizers", "rich", "streamlit"}
+Run = Callable[..., tuple[int, str, str]]
+
+
+def shell(*words: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`interp words…` as its own process."""
+    command = [sys.executable, "-m", "interp", *words]
+    return subprocess.run(command, cwd=cwd, env=os.environ | environment, capture_output=True, text=True)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """`interp words…` in this process: exit code, stdout, stderr."""
+
+    def call(*words: str) -> tuple[int, str, str]:
+        code = main(words)
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return call
+
+
+@pytest.fixture
+def loaded(smollm2: "Transformer", monkeypatch: pytest.MonkeyPatch) -> "Transformer":
+    """Commands get the default model from memory, whatever they ask for."""
+    monkeypatch.setattr(interp, "load", lambda *_, **__: smollm2, raising=False)
+    return smollm2
+
+
+# ------------------------------------------------------------------------------------------ help and version
+
+
+def test_help_answers_before_anything_heavy_is_imported() -> None:
+    code = "import sys; from interp.apps.cli import main; main(['--help']); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {name.partition(".")[0] for name in done.stderr.split()} & HEAVY == set()
+    assert all(command in done.stdout for command in ("demo", "lens", "induction", "points", "models"))
+
+
+def test_help_documents_the_exit_codes(run: Run) -> None:
+    code, printed, _ = run("--help")
+    assert code == 0
+    assert [line.split()[0] for line in printed.partition("Exit codes:")[2].splitlines() if line.strip()] == [
+        "0", "1", "2", "4", "130", "141",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("demo",), ("lens",), ("induction",), ("points",), ("models", "list"), ("models", "show"), ("models", "pull")],
+)
+def test_every_command_shows_an_example_of_itself(run: Run, words: tuple[str, ...]) -> None:
+    code, printed, _ = run(*words, "--help")
+    assert code == 0
+    assert f"interp {' '.join(words)}" in printed.partition("Example")[2]
+
+
+def test_the_version_is_printed_without_torch() -> None:
+    code = "import sys; from interp.apps.cli import main; main(['--version']); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == [f"interp {interp.__version__}", "False"]
+
+
+def test_completion_is_written_for_a_shell() -> None:
+    done = shell("--show-completion", "bash")
+    offered = subprocess.run(
+        [sys.executable, "-c", "import sys; from interp.apps.cli import main; sys.exit(main([]))"],
+        env=os.environ | {"_INTERP_COMPLETE": "complete_bash", "COMP_WORDS": "interp le", "COMP_CWORD": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0
+    assert "_INTERP_COMPLETE" in done.stdout
+    assert offered.stdout.split() == ["lens"]
+
+
+# ------------------------------------------------------------------------------------------------ bad input
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["lense", "x"], "No such command 'lense'"),
+        (["lens"], "Missing argument 'TEXT'"),
+        (["lens", "x", "--dtype", "int8"], "'float32', 'bfloat16', 'float16'"),
+        (["lens", "x", "--prefix", "bos"], "'doc', 'none', 'chat'"),
+        (["lens", "x", "--top-k", "0"], "--top-k"),
+        (["lens", "x", "--device", "abacus"], "abacus"),
+        (["induction", "--repeats", "1"], "--repeats"),
+        (["models", "pull", "smollm2-135"], "Did you mean 'smollm2-135m'?"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_wrong_argument_ends_with_2_and_one_message(run: Run, words: list[str], said: str) -> None:
+    code, printed, complaint = run(*words, "--quiet") if words[0] == "lens" and "--device" in words else run(*words)
+    assert code == 2
+    assert printed == ""
+    assert said in complaint
+    assert "Traceback" not in complaint
+
+
+@pytest.mark.usefixtures("loaded")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["lens", ""], "empty"),
+        (["lens", "word " * 9000], "context"),
+        (["lens", "x", "--answer", " Paris and London"], "' and'"),
+        (["lens", "x", "--position", "7"], "7"),
+        (["lens", "x", "--top-k", "50000"], "49152"),
+        (["induction", "--seq-len", "5000"], "context"),
+        (["points", "blocks.0.attn.hook_patern"], "Did you mean 'blocks.0.attn.hook_pattern'"),
+        (["points", "hook_embed", "blocks.31.hook_resid_pre"], "layers 0 to 29"),
+        (["points", "blocks.0.mlp.hook_router"], "cannot exist here"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
+)
+def test_an_input_that_the_model_cannot_take_ends_with_2(run: Run, words: list[str], said: str) -> None:
+    code, printed, complaint = run(*words, "--quiet")
+    assert code == 2
+    assert printed == ""
+    assert complaint.startswith("Error: ")
+    assert said in complaint
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> dict[str, Path]:
+    """Files that are no models."""
+    with open(tmp_path / "model.bin", "wb") as file:
+        pickle.dump({"weight": [1.0]}, file)
+    (tmp_path / "cut.gguf").write_bytes(b"GGUF\x03\x00\x00\x00")
+    (tmp_path / "empty").mkdir()
+    return {name: tmp_path / name for name in ("model.bin", "cut.gguf", "empty", "missing.gguf")}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("model.bin", "pickle"), ("cut.gguf", "cut.gguf"), ("empty", "config.json"), ("missing.gguf", "Known")],
+)
+def test_a_model_that_cannot_be_loaded_ends_with_4(run: Run, broken: dict[str, Path], name: str, said: str) -> None:
+    code, printed, complaint = run("lens", "x", "--quiet", "--model", str(broken[name]))
+    assert code == 4
+    assert printed == ""
+    assert complaint.startswith("Error: ")
+    assert said in complaint
+
+
+def test_an_unknown_model_names_the_nearest(run: Run) -> None:
+    code, _, complaint = run("models", "show", "smolm2-135m", "--quiet")
+    assert code == 4
+    assert "Did you mean 'smollm2-135m'?" in complaint
+
+
+def test_an_unwritable_folder_is_refused_before_the_work_begins(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    code, _, complaint = run("demo", "--out", str(tmp_path / "file"), "--quiet", "--model", "never-asked")
+    assert code == 2
+    assert "is a file" in complaint
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_an_unexpected_error_is_a_sentence_and_shows_its_traceback_on_request(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("one over nothing")
+
+    monkeypatch.setattr(interp, "load", fail, raising=False)
+    code, printed, complaint = run("points", "--quiet")
+    assert (code, printed) == (1, "")
+    assert complaint.startswith("Internal error: ZeroDivisionError: one over nothing\n")
+    assert "--debug" in complaint
+    assert "Traceback" not in complaint
+    assert "Traceback" in run("points", "--quiet", "--debug")[2]
+    monkeypatch.setenv("INTERP_DEBUG", "1")
+    assert "Traceback" in run("points", "--quiet")[2]
+
+
+def test_each_error_class_brings_its_own_code(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    class OddError(InterpError):
+        exit_code = 1
+
+    def fail(*_: object, **__: object) -> None:
+        raise OddError("Something came, something else was expected.")
+
+    monkeypatch.setattr(interp, "load", fail, raising=False)
+    assert run("points", "-q") == (1, "", "Error: Something came, something else was expected.\n")
+
+
+# ---------------------------------------------------------------------------------------------------- output
+
+
+@pytest.mark.usefixtures("loaded")
+def test_json_is_the_only_thing_on_stdout_and_progress_is_on_stderr(run: Run) -> None:
+    code, printed, logged = run("lens", "The Eiffel Tower is located in the city of", "--answer", " Paris", "--json")
+    document = json.loads(printed)
+    assert code == 0
+    assert logged == "Loading smollm2-135m …\nReading every layer …\n"
+    assert document["settings"]["prefix"] == "doc"
+    assert document["provenance"]["model"] == "smollm2-135m"
+    last = document["table"][-1]
+    assert (last["layer"], last["token"], last["rank"], last["top_tokens"][0]) == ("29", " Paris", 1, " Paris")
+    assert last["probability"] == pytest.approx(0.7525, abs=2e-3)
+
+
+@pytest.mark.usefixtures("loaded")
+def test_quiet_leaves_stderr_empty(run: Run) -> None:
+    code, printed, logged = run("lens", "A", "--quiet", "--prefix", "none")
+    assert (code, logged) == (0, "")
+    assert "prefix none" in printed
+    assert len(printed.splitlines()) > 31
+
+
+@pytest.mark.usefixtures("loaded")
+def test_a_position_other_than_the_last_can_be_read(run: Run) -> None:
+    _, printed, _ = run("lens", "The Eiffel Tower", "--position", "1", "-q")
+    assert printed.startswith('After "The" (position 1)')
+    assert run("lens", "The Eiffel Tower", "--position", "-9", "-q")[0] == 2
+
+
+@pytest.mark.usefixtures("loaded")
+def test_out_saves_the_result_and_its_figure(run: Run, tmp_path: Path) -> None:
+    from interp.analyses.lens import LensResult
+
+    folder = tmp_path / "new" / "folder"
+    code, _, logged = run("lens", "The Eiffel Tower", "--out", str(folder))
+    assert code == 0
+    assert str(folder / "lens.html") in logged
+    result = LensResult.load(folder / "lens")
+    assert list(result["token"]) == ["<|endoftext|>", "The", " E", "iffel", " Tower"]
+    assert "plotly" in (folder / "lens.html").read_text(encoding="utf-8").lower()
+    assert sorted(path.name for path in folder.iterdir()) == ["lens", "lens.html"]
+    assert run("lens", "The Louvre", "--out", str(folder))[0] == 0
+    assert list(LensResult.load(folder / "lens")["token"]) != list(result["token"])
+
+
+@pytest.mark.usefixtures("loaded")
+def test_induction_ranks_the_known_heads_first(run: Run) -> None:
+    code, printed, _ = run("induction", "--n-seqs", "2", "--json", "-q")
+    document = json.loads(printed)
+    assert code == 0
+    assert len(document["table"]) == 270
+    best = {f"{row['layer']}.{row['head']}" for row in document["table"][:4]}
+    assert {"18.6", "17.3"} <= best
+    _, printed, _ = run("induction", "--n-seqs", "2", "--top", "3", "-q")
+    assert len([line for line in printed.splitlines() if line[:1].isdigit()]) == 3
+
+
+def test_points_come_with_shapes_and_equations(run: Run, loaded: "Transformer") -> None:
+    _, printed, _ = run("points", "--json", "-q")
+    assert [row["name"] for row in json.loads(printed)["points"]] == list(loaded.points())
+    _, printed, _ = run("points", "*.attn.hook_pattern", "-q")
+    rows = [line for line in printed.splitlines() if line.startswith("blocks.")]
+    assert len(rows) == 30
+    assert "batch head query_pos key_pos" in rows[0]
+    assert "softmax of the scores" in rows[0]
+
+
+@pytest.mark.usefixtures("loaded")
+def test_a_model_is_described_in_facts_and_in_json(run: Run) -> None:
+    _, printed, _ = run("models", "show", "-q")
+    assert "45.0 KiB a token" in printed
+    assert "134,515,008" in printed
+    _, printed, _ = run("models", "show", "-q", "--json")
+    shown = json.loads(printed)
+    assert shown["kv_bytes_per_token"] == 2 * 30 * 3 * 64 * 4
+    assert len(shown["weights_sha256"]) == 64
+    assert shown["tokenizer"]["doc_separator_id"] == 0
+
+
+def test_the_known_models_are_listed(run: Run) -> None:
+    code, printed, logged = run("models", "list", "--json")
+    [model] = json.loads(printed)["models"]
+    assert (code, logged) == (0, "")
+    assert (model["name"], model["licence"]) == ("smollm2-135m", "Apache-2.0")
+    assert "smollm2-135m" in run("models", "list")[1]
+
+
+@pytest.mark.usefixtures("smollm2")
+def test_pulling_a_model_that_is_here_prints_its_path(run: Run) -> None:
+    code, printed, _ = run("models", "pull")
+    assert code == 0
+    assert Path(printed.strip()).is_file()
+
+
+def test_json_has_no_word_for_a_number_that_is_none(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    write_json({"nan": float("nan"), "many": [1.5, float("inf")], "path": Path("a")})
+    assert json.loads(capsys.readouterr().out) == {"nan": None, "many": [1.5, None], "path": "a"}
+
+
+def test_a_reader_that_leaves_early_causes_no_complaint(smollm2: "Transformer") -> None:
+    command = [sys.executable, "-m", "interp", "points", "--quiet"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        complaint = process.stderr.read()
+        assert process.wait() == 141
+    assert complaint == b""
+
+
+# --------------------------------------------------------------------------------------- folders and Ctrl-C
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    with contextlib.suppress(KeyboardInterrupt), staged(tmp_path / "deep" / "out") as stage:
+        (stage / "half").write_text("…")
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_result_replaces_files_of_its_own_names_only(tmp_path: Path) -> None:
+    with staged(tmp_path / "out") as stage:
+        (stage / "inner").mkdir()
+        (stage / "inner" / "file").write_text("first")
+    (tmp_path / "out" / "mine").write_text("kept")
+    with staged(tmp_path / "out") as stage:
+        (stage / "inner").mkdir()
+        (stage / "inner" / "file").write_text("second")
+    assert (tmp_path / "out" / "inner" / "file").read_text() == "second"
+    assert (tmp_path / "out" / "mine").read_text() == "kept"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_folder_below_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="Cannot write"), staged(tmp_path / "file" / "out"):
+        pytest.fail("the work must not begin")
+
+
+@pytest.fixture
+def demo_under_way(smollm2: "Transformer", tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
+    """`interp demo` in an empty folder, stopped where it scores heads."""
+    command = [sys.executable, "-m", "interp", "demo"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("Scoring"):
+                break
+        time.sleep(0.2)
+        yield process
+        process.kill()
+
+
+def test_ctrl_c_ends_the_demo_with_130_and_leaves_nothing(
+    demo_under_way: "subprocess.Popen[str]", tmp_path: Path
+) -> None:
+    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".interp-demo-")] == []
+    demo_under_way.send_signal(signal.SIGINT)
+    printed, complaint = demo_under_way.communicate(timeout=60)
+    assert demo_under_way.returncode == 130
+    assert printed == ""
+    assert complaint.endswith("Interrupted.\n")
+    assert "Traceback" not in complaint
+    assert list(tmp_path.iterdir()) == []
