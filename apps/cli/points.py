@@ -1,5 +1,6 @@
 """`interp points`: the hook points of a model, from the registry."""
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import typer
@@ -40,6 +41,12 @@ def points(
         write_json({"model": common.model, "sizes": known.sizes, "points": rows})
         return
     cells = [
-        (name, " ".join(point.axes), point.equation, "on demand" if point.on_demand else "") for name, point in found
+        (name, _shape(point.axes, known.sizes), point.equation, "on demand" if point.on_demand else "")
+        for name, point in found
     ]
     show(table(["point", "shape", "equation", ""], cells))
+
+
+def _shape(axes: Sequence[str], sizes: Mapping[str, int]) -> str:
+    """Axis names, with their lengths where the model fixes them: `batch pos head=9 d_head=64`."""
+    return " ".join(f"{axis}={sizes[axis]}" if axis in sizes else axis for axis in axes)

@@ -17,6 +17,11 @@ def prose(text: str) -> str:
     return re.sub(f"{TOKEN_OPEN}(.*?){TOKEN_CLOSE}", lambda found: _chip(found[1]), escaped)
 
 
+def plain(text: str) -> str:
+    """A sentence without the marks around its tokens, for places where nothing but text can stand."""
+    return text.replace(TOKEN_OPEN, "").replace(TOKEN_CLOSE, "")
+
+
 def chip(text: str) -> str:
     """One token, its spaces kept and its control characters visible."""
     return _chip(html.escape(_visible(text)))

@@ -3,7 +3,7 @@
 import html
 from collections.abc import Sequence
 
-from interp.apps.report.cells import cell, prose
+from interp.apps.report.cells import cell, plain, prose
 from interp.apps.report.content import Code, Figure, Highlight, Report, Section, Table
 from interp.apps.report.restyle import fitted
 from interp.apps.report.script import SCRIPT
@@ -92,7 +92,7 @@ def _figure(name: str, block: Figure) -> str:
     """The figure's data as JSON; `<` is written as an escape, so that no text can end the script element."""
     figure = fitted(block.figure)
     data = str(figure.to_json()).replace("<", "\\u003c")
-    label = html.escape(block.caption.split(".")[0])
+    label = html.escape(plain(block.caption).split(". ")[0])
     height = figure.layout.height or 400
     return f"""<figure>
 <div class="scroll"><div class="plot" id="plot-{name}" role="img" aria-label="{label}"

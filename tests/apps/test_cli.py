@@ -276,7 +276,7 @@ def test_points_come_with_shapes_and_equations(run: Run, loaded: "Transformer") 
     _, printed, _ = run("points", "*.attn.hook_pattern", "-q")
     rows = [line for line in printed.splitlines() if line.startswith("blocks.")]
     assert len(rows) == 30
-    assert "batch head query_pos key_pos" in rows[0]
+    assert "batch head=9 query_pos key_pos" in rows[0]
     assert "softmax of the scores" in rows[0]
 
 
