@@ -134,7 +134,9 @@ class ActivationCache(Mapping[str, Tensor]):
     def __getitem__(self, key: str | tuple[str, int]) -> Tensor:
         name = self.points.full_name(key)
         if name not in self._values:
-            raise PointError(f"{name!r} was not recorded in this run; name it in `names=`. Recorded: {self._summary()}.")
+            raise PointError(
+                f"{name!r} was not recorded in this run; name it in `names=`. Recorded: {self._summary()}."
+            )
         return self._values[name]
 
     def __contains__(self, key: object) -> bool:
@@ -204,7 +206,9 @@ class ActivationCache(Mapping[str, Tensor]):
         }
         values = {f"value/{name}": value.detach().contiguous().clone() for name, value in self._values.items()}
         if self.gradients is not None:
-            values |= {f"gradient/{name}": value.detach().contiguous().clone() for name, value in self.gradients.items()}
+            values |= {
+                f"gradient/{name}": value.detach().contiguous().clone() for name, value in self.gradients.items()
+            }
         values["tokens"] = self.tokens.contiguous()
         if self.mask is not None:
             values["mask"] = self.mask.contiguous()
@@ -223,7 +227,9 @@ class ActivationCache(Mapping[str, Tensor]):
                 header = json.loads((file.metadata() or {}).get("interp", "{}"))
                 stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
         except (OSError, SafetensorError, json.JSONDecodeError) as error:
-            raise LoadError(f"{path} is not a readable activation cache ({error}); write one with `cache.save(path)`.") from error
+            raise LoadError(
+                f"{path} is not a readable activation cache ({error}); write one with `cache.save(path)`."
+            ) from error
         if header.get("format") != "interp-cache-1":
             raise LoadError(f"{path} holds tensors but is not an activation cache; write one with `cache.save(path)`.")
         points = PointTable(header["n_layers"], frozenset(header["features"]), header["sizes"])
@@ -262,7 +268,9 @@ class ActivationCache(Mapping[str, Tensor]):
 
     def _weights(self) -> Decomposable:
         if self.model is None:
-            raise UsageError("This cache does not know its model; load it with `ActivationCache.load(path, model=model)`.")
+            raise UsageError(
+                "This cache does not know its model; load it with `ActivationCache.load(path, model=model)`."
+            )
         return self.model
 
     def _heads(self, layer: int) -> list[tuple[str, Tensor]]:

@@ -49,7 +49,9 @@ def replace(new: Tensor | float, **where: Unpack[Where]) -> HookFn:
             return value.expand_as(cells)
         except RuntimeError:
             came, wanted = tuple(value.shape), tuple(cells.shape)
-            raise UsageError(f"A value of shape {came} does not fit the cells {wanted} selected at {point.name}.") from None
+            raise UsageError(
+                f"A value of shape {came} does not fit the cells {wanted} selected at {point.name}."
+            ) from None
 
     return _edit(change, where)
 
@@ -78,7 +80,9 @@ def resample(seed: int, **where: Unpack[Where]) -> HookFn:
     def change(cells: Tensor, point: HookPoint) -> Tensor:
         size = cells.shape[0]
         if size < 2:
-            raise UsageError(f"Resampling at {point.name} needs at least two examples in the batch, {size} is selected.")
+            raise UsageError(
+                f"Resampling at {point.name} needs at least two examples in the batch, {size} is selected."
+            )
         order = torch.randperm(size, generator=torch.Generator().manual_seed(seed))
         source = torch.empty_like(order)
         source[order] = order.roll(1)
@@ -110,7 +114,9 @@ def steer(direction: Float[Tensor, "*axes"], strength: float = 1.0, **where: Unp
     def change(cells: Tensor, point: HookPoint) -> Tensor:
         if direction.shape[-1] != cells.shape[-1]:
             came, wanted = direction.shape[-1], cells.shape[-1]
-            raise UsageError(f"The direction has {came} numbers; {point.name} has {wanted} along {point.spec.axes[-1]}.")
+            raise UsageError(
+                f"The direction has {came} numbers; {point.name} has {wanted} along {point.spec.axes[-1]}."
+            )
         return cells + strength * direction.to(cells)
 
     return _edit(change, where)
@@ -130,7 +136,9 @@ def knock_out(*, keys: Index, queries: Index | None = None, heads: Index | None 
 
     def change(cells: Tensor, point: HookPoint) -> Tensor:
         if point.spec.axes[-1] != "key_pos" or "scores" not in point.name:
-            raise UsageError(f"Attention is knocked out before the softmax, at attn.hook_attn_scores, not at {point.name}.")
+            raise UsageError(
+                f"Attention is knocked out before the softmax, at attn.hook_attn_scores, not at {point.name}."
+            )
         readable = cells.isfinite().any(-1)
         blocked = cells.clone()
         blocked[..., _indices(keys, cells.shape[-1], f"key of {point.name}").to(cells.device)] = -torch.inf

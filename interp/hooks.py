@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from jaxtyping import Int
 from torch import Tensor
@@ -20,7 +21,7 @@ from interp.errors import HookError
 from interp.points import Names, Point, PointTable
 
 HookFn = Callable[[Tensor, "HookPoint"], Tensor | None]
-"""`hook(value, point)`: return a tensor to go on with, or None to go on with `value` (looked at, or edited in place)."""
+"""`hook(value, point)` returns a tensor to go on with, or None to go on with `value`, looked at or edited in place."""
 
 Recorder = Callable[[Tensor, "HookPoint"], Tensor]
 Hooks = Sequence[tuple[Names, HookFn]]
@@ -115,16 +116,21 @@ def _edited(edit: HookFn, value: Tensor, point: HookPoint) -> Tensor:
     if result is None:
         return own
     if not isinstance(result, Tensor):
-        raise HookError(f"The hook at {point.name} returned {type(result).__name__}; return a tensor, or None to only look.")
+        raise HookError(
+            f"The hook at {point.name} returned {type(result).__name__}; return a tensor, or None to only look."
+        )
     expected = (tuple(value.shape), value.dtype, value.device)
     if (tuple(result.shape), result.dtype, result.device) != expected:
         came = f"{tuple(result.shape)} {result.dtype} on {result.device}"
         axes = " ".join(point.spec.axes)
-        raise HookError(f"The hook at {point.name} returned {came}; {axes} = {expected[0]} {expected[1]} on {expected[2]} was expected.")
+        raise HookError(
+            f"The hook at {point.name} returned {came}; "
+            f"{axes} = {expected[0]} {expected[1]} on {expected[2]} was expected."
+        )
     return result
 
 
-def _merged(old: dict[str, tuple], new: Iterable[tuple[str, Callable]]) -> dict[str, tuple]:
+def _merged(old: dict[str, tuple[Any, ...]], new: Iterable[tuple[str, Any]]) -> dict[str, tuple[Any, ...]]:
     merged = dict(old)
     for name, function in new:
         merged[name] = (*merged.get(name, ()), function)

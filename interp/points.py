@@ -73,16 +73,33 @@ def _norm(name: str, *needs: Feature, layer: bool = True) -> list[Point]:
     ]
 
 
-_RESID, _Q, _KV, _SQUARE = "batch pos d_model", "batch pos head d_head", "batch pos kv_head d_head", "batch head query_pos key_pos"
+_RESID, _Q, _KV, _SQUARE = (
+    "batch pos d_model",
+    "batch pos head d_head",
+    "batch pos kv_head d_head",
+    "batch head query_pos key_pos",
+)
 
 REGISTRY: tuple[Point, ...] = (
     _point("hook_embed", _RESID, "token embedding", layer=False),
     _point("hook_pos_embed", _RESID, "position embedding", "learned_positions", layer=False),
     _point("hook_resid_pre", _RESID, "hook_resid_post of the layer before"),
     *_norm("ln1"),
-    _point("hook_q_input", "batch pos head d_model", "the residual as each query head reads it, before ln1", on_demand=True),
-    _point("hook_k_input", "batch pos kv_head d_model", "the residual as each KV head's keys read it, before ln1", on_demand=True),
-    _point("hook_v_input", "batch pos kv_head d_model", "the residual as each KV head's values read it, before ln1", on_demand=True),
+    _point(
+        "hook_q_input", "batch pos head d_model", "the residual as each query head reads it, before ln1", on_demand=True
+    ),
+    _point(
+        "hook_k_input",
+        "batch pos kv_head d_model",
+        "the residual as each KV head's keys read it, before ln1",
+        on_demand=True,
+    ),
+    _point(
+        "hook_v_input",
+        "batch pos kv_head d_model",
+        "the residual as each KV head's values read it, before ln1",
+        on_demand=True,
+    ),
     _point("attn.hook_q", _Q, "normalized · W_Q + b_Q, before rotation"),
     _point("attn.hook_k", _KV, "normalized · W_K + b_K, before rotation"),
     _point("attn.hook_v", _KV, "normalized · W_V + b_V"),
@@ -100,12 +117,43 @@ REGISTRY: tuple[Point, ...] = (
     *_norm("ln2"),
     _point("mlp.hook_router", "batch pos expert", "router logits", "mixture_of_experts"),
     _point("mlp.hook_expert_indices", "batch pos slot", "the chosen experts", "mixture_of_experts"),
-    _point("mlp.hook_expert_weights", "batch pos slot", "mixing weights, after any renormalisation", "mixture_of_experts"),
-    _point("mlp.hook_pre", "batch pos d_mlp", "key match of the gate: normalized · W_gate + b_gate (ungated: · W_in + b_in)", "dense_ffn"),
-    _point("mlp.hook_pre_linear", "batch pos d_mlp", "key match of the up projection: normalized · W_in + b_in", "dense_ffn", "gated"),
-    _point("mlp.hook_post", "batch pos d_mlp", "the memory coefficient, signed: act(pre) · pre_linear (ungated: act(pre))", "dense_ffn"),
-    _point("mlp.hook_expert_out", "batch pos slot d_model", "each chosen expert's output before weighting", "mixture_of_experts", on_demand=True),
-    _point("mlp.shared.hook_out", _RESID, "the shared expert's output", "mixture_of_experts", "shared_expert", on_demand=True),
+    _point(
+        "mlp.hook_expert_weights", "batch pos slot", "mixing weights, after any renormalisation", "mixture_of_experts"
+    ),
+    _point(
+        "mlp.hook_pre",
+        "batch pos d_mlp",
+        "key match of the gate: normalized · W_gate + b_gate (ungated: · W_in + b_in)",
+        "dense_ffn",
+    ),
+    _point(
+        "mlp.hook_pre_linear",
+        "batch pos d_mlp",
+        "key match of the up projection: normalized · W_in + b_in",
+        "dense_ffn",
+        "gated",
+    ),
+    _point(
+        "mlp.hook_post",
+        "batch pos d_mlp",
+        "the memory coefficient, signed: act(pre) · pre_linear (ungated: act(pre))",
+        "dense_ffn",
+    ),
+    _point(
+        "mlp.hook_expert_out",
+        "batch pos slot d_model",
+        "each chosen expert's output before weighting",
+        "mixture_of_experts",
+        on_demand=True,
+    ),
+    _point(
+        "mlp.shared.hook_out",
+        _RESID,
+        "the shared expert's output",
+        "mixture_of_experts",
+        "shared_expert",
+        on_demand=True,
+    ),
     _point("mlp.hook_out", _RESID, "Σ over d_mlp of post · W_out, + b_out"),
     *_norm("ln2_post", "post_norm"),
     _point("hook_mlp_out", _RESID, "exactly what is added to the residual"),
@@ -169,7 +217,9 @@ class PointTable(Mapping[str, Point]):
         if callable(names):
             chosen = {name for name in self._points if names(name)}
             if not chosen:
-                raise PointError("The predicate chose no hook point; `model.points()` lists the names it is asked about.")
+                raise PointError(
+                    "The predicate chose no hook point; `model.points()` lists the names it is asked about."
+                )
         else:
             patterns = [names] if isinstance(names, str) else list(names)
             if not patterns:
@@ -200,8 +250,9 @@ class PointTable(Mapping[str, Point]):
         parts = name.split(".", 2)
         if parts[0] == "blocks" and len(parts) == 3 and parts[1].isdigit() and int(parts[1]) >= self.n_layers:
             return f"{name!r} is outside: this model has layers 0 to {self.n_layers - 1}."
-        if (point := self._short.get(name.replace("hook_", ""))) is not None:
-            return f"{name!r} exists in every layer: write 'blocks.0.{point.name}', or 'blocks.*.{point.name}' for all."
+        short = self._short.get(name.replace("hook_", ""))
+        if short is not None:
+            return f"{name!r} exists in every layer: write 'blocks.0.{short.name}', or 'blocks.*.{short.name}' for all."
         return f"No hook point matches {name!r}.{nearest(name, self._points)} `model.points()` lists them all."
 
     def _match(self, pattern: str) -> set[str]:

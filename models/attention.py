@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from interp.errors import HookError
@@ -18,7 +18,7 @@ from interp.models.config import ModelConfig
 from interp.models.linear import linear
 from interp.models.norm import RMSNorm
 from interp.models.point import hook_point
-from interp.models.positions import Rotation
+from interp.models.positions import Rotation, rotation
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,18 @@ class Reading:
     """Real keys at or before each query; None: plain causal attention without padding."""
     padded: Bool[Tensor, "batch query_pos"] | None = None
     """Queries that are padding: their pattern and z are zero."""
+
+
+def reading(
+    config: ModelConfig, positions: Int[Tensor, "batch pos"], mask: Bool[Tensor, "batch pos"] | None
+) -> Reading:
+    """What the attention layers of a full forward pass share, for rows at these positions and this padding."""
+    if mask is None:
+        return Reading(rotation(config.rotary, config.d_head, positions[:1]))
+    length = mask.shape[1]
+    causal = torch.ones(length, length, dtype=torch.bool, device=mask.device).tril()
+    allowed = causal & mask[:, None, :] & mask[:, :, None]
+    return Reading(rotation(config.rotary, config.d_head, positions), allowed, ~mask)
 
 
 @dataclass(frozen=True)
@@ -53,15 +65,17 @@ class HeadLayout:
         return self._rows(qkv, self.n_heads + self.n_kv_heads, self.n_kv_heads)
 
     def output(self, out: Float[Tensor, "*layer d_model width"]) -> Float[Tensor, "*layer head d_head d_model"]:
-        return out.mT.unflatten(-2, (self.n_heads, self.d_head))
+        columns = out.mT
+        return columns.view(*columns.shape[:-2], self.n_heads, self.d_head, columns.shape[-1])
 
     def biases(self, qkv_bias: Float[Tensor, "*layer rows"]) -> tuple[Tensor, ...]:
         """Query, key and value biases, each [*layer, heads, d_head]."""
-        by_head = qkv_bias.unflatten(-1, (-1, self.d_head))
-        return by_head.split([self.n_heads, self.n_kv_heads, self.n_kv_heads], -2)
+        by_head = qkv_bias.view(*qkv_bias.shape[:-1], -1, self.d_head)
+        return torch.split(by_head, [self.n_heads, self.n_kv_heads, self.n_kv_heads], -2)
 
     def _rows(self, qkv: Tensor, first: int, count: int) -> Tensor:
-        return qkv.unflatten(-2, (-1, self.d_head)).narrow(-3, first, count).mT
+        by_head = qkv.view(*qkv.shape[:-2], -1, self.d_head, qkv.shape[-1])
+        return by_head.narrow(-3, first, count).mT
 
 
 class Attention(nn.Module):
@@ -111,8 +125,9 @@ class Attention(nn.Module):
         """Queries, keys and values, from the shared residual or from what each receiver was given instead."""
         groups = self.n_kv_heads
         normalized = norm(resid)
-        joint = linear(normalized, self.qkv, self.qkv_bias).unflatten(-1, (-1, self.d_head))
-        q, k, v = joint.split([self.n_heads, groups, groups], -2)
+        joint = linear(normalized, self.qkv, self.qkv_bias)
+        joint = joint.view(*joint.shape[:-1], -1, self.d_head)
+        q, k, v = torch.split(joint, [self.n_heads, groups, groups], -2)
         if self.hook_q_input.listened or self.hook_k_input.listened or self.hook_v_input.listened:
             q, k, v = self._receivers(resid, norm, normalized, (q, k, v))
         return self.hook_q(q), self.hook_k(k), self.hook_v(v)
@@ -179,13 +194,20 @@ class Attention(nn.Module):
             if hook.written:
                 if shared_norm_matters:
                     raise HookError(
-                        f"{hook.name} is edited or differentiated, so its heads read through a norm of their own, and what is "
+                        f"{hook.name} is edited or differentiated: its heads read through a norm of their own. What is "
                         f"done at {norm.hook_normalized.name} or hook_scale cannot reach them. Use one of the two."
                     )
                 value = torch.einsum("bphm,hmd->bphd", norm.normalize(received), weight)
                 value = value if bias is None else value + bias
             found.append(value)
         return tuple(found)
+
+    def weights(self) -> dict[str, Tensor]:
+        """Weights by name, input axis first, as views."""
+        named: dict[str, Tensor] = {"W_Q": self.W_Q, "W_K": self.W_K, "W_V": self.W_V, "W_O": self.W_O}
+        if self.qkv_bias is not None:
+            named |= dict(zip(("b_Q", "b_K", "b_V"), self.layout.biases(self.qkv_bias), strict=True))
+        return named if self.out_bias is None else {**named, "b_O": self.out_bias}
 
     @property
     def W_Q(self) -> Float[Tensor, "head d_model d_head"]:

@@ -41,7 +41,10 @@ class RotaryConfig:
         _require(self.factor > 0, f"rotary factor is {self.factor}, it must be positive")
         if self.scaling == "llama3":
             ordered = 0 < self.low_freq_factor < self.high_freq_factor
-            _require(ordered, f"low_freq_factor {self.low_freq_factor} must lie below high_freq_factor {self.high_freq_factor}")
+            _require(
+                ordered,
+                f"low_freq_factor {self.low_freq_factor} must lie below high_freq_factor {self.high_freq_factor}",
+            )
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,15 @@ class GatedFFN(nn.Module):
         post = self.hook_post(activate(self.activation, pre) * pre_linear)
         return self.hook_out(linear(post, self.down, self.down_bias))
 
+    def weights(self) -> dict[str, Tensor]:
+        """Weights by name, input axis first, as views."""
+        w_gate, w_in = self.gate_up.mT.chunk(2, -1)
+        named = {"W_gate": w_gate, "W_in": w_in, "W_out": self.down.mT}
+        if self.gate_up_bias is None or self.down_bias is None:
+            return named
+        b_gate, b_in = self.gate_up_bias.chunk(2)
+        return {**named, "b_gate": b_gate, "b_in": b_in, "b_out": self.down_bias}
+
 
 def _bias(size: int) -> nn.Parameter:
     return nn.Parameter(torch.empty(size), requires_grad=False)

@@ -55,5 +55,5 @@ def linear(
         product = torch.bmm(halves, columns.expand(2, -1, -1)).view(-1, 1)
     else:
         product = torch.mm(weight, columns)
-    result = product.t().unflatten(0, x.shape[:-1])
+    result = product.t().view(*x.shape[:-1], -1)
     return result if bias is None else result + bias

@@ -9,7 +9,7 @@ from interp.models.point import hook_point
 
 
 class RMSNorm(nn.Module):
-    """Divides each row by its root mean square, then applies the gain. Statistics are float32 whatever the dtype."""
+    """Divides each row by its root mean square, then applies the gain. Statistics are float32 or wider in any dtype."""
 
     def __init__(self, d_model: int, eps: float, prefix: str) -> None:
         super().__init__()
@@ -24,11 +24,15 @@ class RMSNorm(nn.Module):
         return self.hook_normalized(self.normalize(x, scale))
 
     def scale(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch 1"]:
-        """The divisor, in float32."""
-        return (x.float().square().mean(-1, keepdim=True) + self.eps).sqrt()
+        """The divisor, in float32 or wider."""
+        return (_wide(x).square().mean(-1, keepdim=True) + self.eps).sqrt()
 
     def normalize(
         self, x: Float[Tensor, "*batch d_model"], scale: Float[Tensor, "*batch 1"] | None = None
     ) -> Float[Tensor, "*batch d_model"]:
         """The input over a divisor (its own, if none is given) times the gain, without hook points."""
-        return (x.float() / (self.scale(x) if scale is None else scale)).to(x.dtype) * self.w
+        return (_wide(x) / (self.scale(x) if scale is None else scale)).to(x.dtype) * self.w
+
+
+def _wide(x: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
+    return x if x.dtype == torch.float64 else x.float()

@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.models.config import RotaryConfig
@@ -23,7 +23,7 @@ class Rotation:
 
     def __call__(self, x: Float[Tensor, "batch pos any_head d_head"]) -> Float[Tensor, "batch pos any_head d_head"]:
         """Turn queries or keys to their positions."""
-        wide = x.float()
+        wide = x if x.dtype == torch.float64 else x.float()
         turned = torch.addcmul(wide * self.cos, wide.roll(x.shape[-1] // 2, -1), self.sin)
         return turned.to(x.dtype)
 
@@ -53,3 +53,12 @@ def _llama3(config: RotaryConfig, frequencies: Float[Tensor, "half"]) -> Float[T
     blend = (turns - config.low_freq_factor) / (config.high_freq_factor - config.low_freq_factor)
     blend = blend.clamp(0, 1)
     return (1 - blend) * frequencies / config.factor + blend * frequencies
+
+
+def row_positions(
+    batch: int, length: int, mask: Bool[Tensor, "batch pos"] | None, device: torch.device
+) -> Int[Tensor, "batch pos"]:
+    """Absolute positions of the rows: real tokens are counted, padding is not."""
+    if mask is None:
+        return torch.arange(length, device=device).expand(batch, length)
+    return (mask.long().cumsum(-1) - 1).clamp(min=0)

@@ -7,24 +7,27 @@ Sublayers read the residual stream through a norm and add to it (pre-norm). Name
 switches gradients off and never copies a value to the host.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Literal, overload
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from interp.cache import ActivationCache, Positions, Recording, position_list
-from interp.errors import BudgetError, PointError, UsageError
-from interp.hooks import HookFn, Hooks, Rows, edits_active, recorders_active, rows_active
-from interp.models.attention import Attention, Reading
+from interp.errors import PointError, UsageError
+from interp.hooks import Hooks, Rows, edits_active, recorders_active, rows_active
+from interp.models.attention import Attention, HeadLayout, Reading, reading
+from interp.models.batching import pad
+from interp.models.checks import check_budget, check_tokens
 from interp.models.config import ModelConfig
 from interp.models.ffn import GatedFFN
 from interp.models.linear import linear
 from interp.models.norm import RMSNorm
 from interp.models.point import hook_point
-from interp.models.positions import rotation
+from interp.models.positions import row_positions
+from interp.models.prompt_formats import PrefixPolicy
 from interp.points import Feature, Names, PointTable
 
 if TYPE_CHECKING:
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
 
     from interp.models.tokenizer import Tokenizer
 
-Prefix = Literal["doc", "none", "chat"]
 Logits = Float[Tensor, "batch pos d_vocab"]
 
 
@@ -61,6 +63,12 @@ class Block(nn.Module):
         resid_mid = self.hook_resid_mid(resid_pre + attn_out)
         mlp_out = self.hook_mlp_out(self.mlp(self.ln2(self.hook_mlp_in(resid_mid))))
         return self.hook_resid_post(resid_mid + mlp_out)
+
+    def weights(self) -> dict[str, Tensor]:
+        """This layer's weights by name, input axis first, as views."""
+        parts = {"attn": self.attn.weights(), "mlp": self.mlp.weights()}
+        named = {f"{part}.{name}": view for part, views in parts.items() for name, view in views.items()}
+        return {"ln1.w": self.ln1.w, "ln2.w": self.ln2.w, **named}
 
 
 class Transformer(nn.Module):
@@ -105,10 +113,9 @@ class Transformer(nn.Module):
         `mask` is True at real tokens: padding on either side is never read, and positions count real tokens only.
         Raises `UsageError` for tokens outside the vocabulary, no tokens, or more than the context holds.
         """
-        with self._rows(tokens, mask) as (resid, reading):
-            for block in self.blocks:
-                resid = block(resid, reading)
-            return self.hook_logits(linear(self.ln_final(resid), self._unembedding))
+        logits = self._run(tokens, mask)
+        assert logits is not None
+        return logits
 
     def hooks(self, hooks: Hooks) -> AbstractContextManager[None]:
         """Edit every forward pass inside the `with` block: `model.hooks([(names, edit), …])`.
@@ -168,22 +175,25 @@ class Transformer(nn.Module):
         the logits are then None. `gradients_of`: a metric (logits → one number) whose gradient at every recorded point
         is returned as `cache.gradients`. `budget`: bytes; a `BudgetError` says how many are needed.
         """
-        self._check_tokens(tokens, mask)
-        chosen = self._reachable(names, stop_at_layer)
+        check_tokens(tokens, mask, self.config)
         if stop_at_layer is not None and gradients_of is not None:
-            raise UsageError("A metric needs logits, which a run that stops at a layer does not compute; drop one of them.")
+            raise UsageError("A metric needs logits, which a run that stops at a layer does not compute; drop one.")
+        chosen = self._reachable(names, stop_at_layer)
         kept = position_list(positions, tokens.shape[1])
-        if budget is not None:
-            self._check_budget(tokens, chosen, kept, budget, gradients_of is not None)
+        batch, length = tokens.shape
+        needed = self.cache_bytes(batch, length, chosen, positions=kept) * (1 if gradients_of is None else 2)
+        check_budget(needed, budget, f"{len(chosen)} points on {batch} × {length} tokens")
         where = None if device is None else torch.device(device)
-        recording = Recording(self._points, kept, where, gradients_of is not None)
-        differentiated = _gradients_on() if gradients_of is not None else nullcontext()
-        with differentiated, recorders_active(recording, chosen, differentiate=gradients_of is not None):
-            logits = self._run_to(tokens, mask, stop_at_layer) if stop_at_layer is not None else self(tokens, mask)
-            cache = self._cache(recording.values, tokens, mask, kept)
+        recording = Recording(self._points, kept, where, differentiate=gradients_of is not None)
+        with recorders_active(recording, chosen, differentiate=gradients_of is not None):
             if gradients_of is not None:
-                cache.gradients = self._gradients(recording, gradients_of(logits), tokens, mask)
-        return (logits.detach() if gradients_of is not None else logits), cache
+                with torch.inference_mode(False), torch.enable_grad():
+                    live = self(tokens, mask)
+                    gradients = recording.gradients(gradients_of(live))
+                logits: Logits | None = live.detach()
+            else:
+                logits, gradients = self._run(tokens, mask, stop_at_layer), None
+        return logits, self._cache(recording, tokens, mask, gradients)
 
     def cache_bytes(
         self, batch: int, pos: int, names: Names = None, *, positions: Positions = None, itemsize: int | None = None
@@ -198,6 +208,11 @@ class Transformer(nn.Module):
         return linear(self.ln_final.normalize(resid), self._unembedding)
 
     # ------------------------------------------------------------------------------------------------- facts
+
+    @property
+    def layers(self) -> list[Block]:
+        """The blocks, in order."""
+        return cast("list[Block]", list(self.blocks))
 
     def points(self) -> PointTable:
         """The hook points that this model has, by full name."""
@@ -229,7 +244,7 @@ class Transformer(nn.Module):
             raise UsageError("This model came without a tokenizer; pass token ids, or load it together with one.")
         return self._tokenizer
 
-    def to_tokens(self, text: str | Sequence[str], *, prefix: Prefix = "doc") -> Int[Tensor, "batch pos"]:
+    def to_tokens(self, text: str | Sequence[str], *, prefix: PrefixPolicy = "doc") -> Int[Tensor, "batch pos"]:
         """Token ids of one text, or of several that come out equally long (else use `to_batch`).
 
         Raises `UsageError` for an empty text, and for one longer than the context: nothing is ever cut off.
@@ -237,11 +252,13 @@ class Transformer(nn.Module):
         tokens, mask = self.to_batch(text, prefix=prefix)
         if not bool(mask.all()):
             lengths = mask.sum(-1).tolist()
-            raise UsageError(f"The texts have {lengths} tokens; `to_batch` pads them and returns the mask to pass along.")
+            raise UsageError(
+                f"The texts have {lengths} tokens; `to_batch` pads them and returns the mask to pass along."
+            )
         return tokens
 
     def to_batch(
-        self, text: str | Sequence[str], *, prefix: Prefix = "doc", side: Literal["left", "right"] = "right"
+        self, text: str | Sequence[str], *, prefix: PrefixPolicy = "doc", side: Literal["left", "right"] = "right"
     ) -> tuple[Int[Tensor, "batch pos"], Bool[Tensor, "batch pos"]]:
         """Token ids of several texts, padded to the longest, and the mask of real tokens."""
         texts = [text] if isinstance(text, str) else list(text)
@@ -250,16 +267,13 @@ class Transformer(nn.Module):
             raise UsageError("There is no text; give at least one.")
         longest = max(map(len, rows))
         if longest > self.config.n_ctx:
-            raise UsageError(f"The text has {longest} tokens, the context holds {self.config.n_ctx}; shorten it or split it.")
-        tokens = torch.full((len(rows), longest), self.tokenizer.pad_id)
-        mask = torch.zeros(len(rows), longest, dtype=torch.bool)
-        for index, ids in enumerate(rows):
-            place = slice(longest - len(ids), None) if side == "left" else slice(len(ids))
-            tokens[index, place] = torch.tensor(ids)
-            mask[index, place] = True
+            raise UsageError(
+                f"The text has {longest} tokens, the context holds {self.config.n_ctx}; shorten it or split it."
+            )
+        tokens, mask = pad(rows, self.tokenizer.pad_id, side)
         return tokens.to(self.device), mask.to(self.device)
 
-    def to_str_tokens(self, tokens: Int[Tensor, "*batch pos"] | str, *, prefix: Prefix = "doc") -> list[str]:
+    def to_str_tokens(self, tokens: Int[Tensor, "*batch pos"] | str, *, prefix: PrefixPolicy = "doc") -> list[str]:
         """One string per token of a single sequence."""
         return self.tokenizer.str_tokens(self._single(tokens, prefix))
 
@@ -275,21 +289,9 @@ class Transformer(nn.Module):
 
     def weights(self) -> dict[str, Tensor]:
         """Every weight by name, input axis first: writable views of what is stored, no copies."""
-        c = self.config
         found: dict[str, Tensor] = {"embed.W_E": self.embed.data}
-        for layer, block in enumerate(self.blocks):
-            attn, mlp = block.attn, block.mlp
-            named = {"ln1.w": block.ln1.w, "ln2.w": block.ln2.w}
-            named |= {"attn.W_Q": attn.W_Q, "attn.W_K": attn.W_K, "attn.W_V": attn.W_V, "attn.W_O": attn.W_O}
-            if attn.qkv_bias is not None:
-                named |= dict(zip(("attn.b_Q", "attn.b_K", "attn.b_V"), attn.layout.biases(attn.qkv_bias), strict=True))
-            if attn.out_bias is not None:
-                named["attn.b_O"] = attn.out_bias
-            named |= {"mlp.W_gate": mlp.gate_up[: c.d_mlp].mT, "mlp.W_in": mlp.gate_up[c.d_mlp :].mT, "mlp.W_out": mlp.down.mT}
-            if mlp.gate_up_bias is not None and mlp.down_bias is not None:
-                named |= {"mlp.b_gate": mlp.gate_up_bias[: c.d_mlp], "mlp.b_in": mlp.gate_up_bias[c.d_mlp :]}
-                named["mlp.b_out"] = mlp.down_bias
-            found |= {f"blocks.{layer}.{name}": view.data for name, view in named.items()}
+        for layer, block in enumerate(self.layers):
+            found |= {f"blocks.{layer}.{name}": view.data for name, view in block.weights().items()}
         found["ln_final.w"] = self.ln_final.w.data
         if self.unembed is not None:
             found["unembed.W_U"] = self.unembed.data.mT
@@ -342,42 +344,34 @@ class Transformer(nn.Module):
     # ------------------------------------------------------------------------------------------------ private
 
     @property
-    def _layout(self) -> Any:
-        return self.blocks[0].attn.layout
+    def _layout(self) -> HeadLayout:
+        return self.layers[0].attn.layout
 
     @property
     def _unembedding(self) -> Float[Tensor, "d_vocab d_model"]:
         return self.embed if self.unembed is None else self.unembed
 
-    @contextmanager
-    def _rows(self, tokens: Tensor, mask: Tensor | None) -> Iterator[tuple[Tensor, Reading]]:
-        """The embedded tokens and what attention shares, while the hooks know which tokens the rows are."""
-        self._check_tokens(tokens, mask)
+    def _run(self, tokens: Tensor, mask: Tensor | None, stop_at_layer: int | None = None) -> Logits | None:
+        """The forward pass, read from top to bottom; it ends early, without logits, where it is told to stop."""
+        check_tokens(tokens, mask, self.config)
         tokens = tokens.to(self.device)
-        positions, reading = self._reading(tokens, None if mask is None else mask.to(self.device))
+        mask = None if mask is None else mask.to(self.device)
+        positions = row_positions(tokens.shape[0], tokens.shape[1], mask, self.device)
+        shared = reading(self.config, positions, mask)
         with rows_active(Rows(positions)):
-            yield self.hook_embed(nn.functional.embedding(tokens, self.embed)), reading
-
-    def _reading(self, tokens: Tensor, mask: Tensor | None) -> tuple[Int[Tensor, "batch pos"], Reading]:
-        batch, length = tokens.shape
-        if mask is None:
-            positions = torch.arange(length, device=self.device).expand(batch, length)
-            return positions, Reading(rotation(self.config.rotary, self.config.d_head, positions[:1]))
-        positions = (mask.long().cumsum(-1) - 1).clamp(min=0)
-        causal = torch.ones(length, length, dtype=torch.bool, device=self.device).tril()
-        allowed = causal & mask[:, None, :] & mask[:, :, None]
-        return positions, Reading(rotation(self.config.rotary, self.config.d_head, positions), allowed, ~mask)
-
-    def _run_to(self, tokens: Tensor, mask: Tensor | None, stop: int) -> None:
-        """A forward pass that ends before a layer."""
-        with self._rows(tokens, mask) as (resid, reading):
-            for block in self.blocks[: self._layer(stop)]:
-                resid = block(resid, reading)
+            resid = self.hook_embed(nn.functional.embedding(tokens, self.embed))
+            for block in self.layers[: None if stop_at_layer is None else self._layer(stop_at_layer)]:
+                resid = block(resid, shared)
+            if stop_at_layer is not None:
+                return None
+            return self.hook_logits(linear(self.ln_final(resid), self._unembedding))
 
     def _layer(self, layer: int) -> int:
         count = self.config.n_layers
         if not -count <= layer <= count:
-            raise UsageError(f"A run cannot stop at layer {layer}: layers go from 0 to {count - 1}, {count} runs them all.")
+            raise UsageError(
+                f"A run cannot stop at layer {layer}: layers go from 0 to {count - 1}, {count} runs them all."
+            )
         return layer + count if layer < 0 else layer
 
     def _reachable(self, names: Names, stop_at_layer: int | None) -> list[str]:
@@ -387,44 +381,27 @@ class Transformer(nn.Module):
             return chosen
         stop = self._layer(stop_at_layer)
         order = list(self._points)
-        reached = set(order[: order.index(f"blocks.{stop}.hook_resid_pre" if stop < self.config.n_layers else "ln_final.hook_scale")])
+        reached = set(
+            order[
+                : order.index(f"blocks.{stop}.hook_resid_pre" if stop < self.config.n_layers else "ln_final.hook_scale")
+            ]
+        )
         beyond = [name for name in chosen if name not in reached]
         if beyond and names is not None:
-            raise PointError(f"{beyond[0]!r} cannot fire: the run stops before layer {stop}. Stop later, or do not name it.")
+            raise PointError(
+                f"{beyond[0]!r} cannot fire: the run stops before layer {stop}. Stop later, or do not name it."
+            )
         return [name for name in chosen if name in reached]
 
-    def _check_tokens(self, tokens: Tensor, mask: Tensor | None) -> None:
-        if not isinstance(tokens, Tensor) or tokens.dim() != 2 or tokens.is_floating_point() or tokens.dtype == torch.bool:
-            came = f"{tuple(tokens.shape)} {tokens.dtype}" if isinstance(tokens, Tensor) else type(tokens).__name__
-            raise UsageError(f"Tokens are an integer tensor [batch, pos], not {came}; make them with `model.to_tokens(text)`.")
-        batch, length = tokens.shape
-        if batch == 0 or length == 0:
-            raise UsageError(f"There are no tokens: the shape is ({batch}, {length}). Give at least one sequence with one token.")
-        if length > self.config.n_ctx:
-            raise UsageError(f"{length} tokens came, the context holds {self.config.n_ctx}; shorten the text or split it.")
-        if mask is not None and (mask.shape != tokens.shape or mask.dtype != torch.bool):
-            raise UsageError(f"The mask is a boolean tensor {tuple(tokens.shape)}, True at real tokens, not {tuple(mask.shape)} {mask.dtype}.")
-        if tokens.device.type == "cpu" and not bool(((tokens >= 0) & (tokens < self.config.d_vocab)).all()):
-            wrong = tokens[(tokens < 0) | (tokens >= self.config.d_vocab)][0].item()
-            raise UsageError(f"Token id {wrong} is out of range: the vocabulary has ids 0 to {self.config.d_vocab - 1}.")
-        if mask is not None and mask.device.type == "cpu" and not bool(mask.any(-1).all()):
-            raise UsageError("The mask leaves a sequence without any real token; drop that row.")
+    def _cache(
+        self, recording: Recording, tokens: Tensor, mask: Tensor | None, gradients: Mapping[str, Tensor] | None
+    ) -> ActivationCache:
+        facts: dict[str, Any] = {"tokens": tokens, "mask": mask, "positions": recording.positions, "model": self}
+        cache = ActivationCache(recording.values, self._points, **facts)
+        cache.gradients = None if gradients is None else ActivationCache(gradients, self._points, **facts)
+        return cache
 
-    def _check_budget(self, tokens: Tensor, names: list[str], kept: list[int] | None, budget: int, twice: bool) -> None:
-        batch, length = tokens.shape
-        needed = self.cache_bytes(batch, length, names, positions=kept) * (2 if twice else 1)
-        if needed > budget:
-            figures = f"{needed:,} bytes ({needed / 2**20:.1f} MiB), the budget is {budget:,}"
-            raise BudgetError(f"Recording {len(names)} points on {batch} × {length} tokens takes {figures}; choose fewer points or positions.")
-
-    def _cache(self, values: Mapping[str, Tensor], tokens: Tensor, mask: Tensor | None, kept: list[int] | None) -> ActivationCache:
-        return ActivationCache(values, self._points, tokens=tokens, mask=mask, positions=kept, model=self)
-
-    def _gradients(self, recording: Recording, metric: Tensor, tokens: Tensor, mask: Tensor | None) -> ActivationCache:
-        found = recording.gradients(metric)
-        return self._cache(found, tokens, mask, recording.positions)
-
-    def _single(self, tokens: Tensor | str, prefix: Prefix) -> list[int]:
+    def _single(self, tokens: Tensor | str, prefix: PrefixPolicy) -> list[int]:
         if isinstance(tokens, str):
             tokens = self.to_tokens(tokens, prefix=prefix)
         if tokens.dim() == 2 and tokens.shape[0] != 1:
@@ -433,13 +410,15 @@ class Transformer(nn.Module):
         return ids
 
     def _allocate(self, device: torch.device, dtype: torch.dtype) -> None:
-        """Storage for all weights, each kind of matrix of all layers in one tensor: so `W_Q` of all layers is a view."""
+        """Storage for all weights, one tensor a kind of matrix: so `W_Q` of all layers is a view."""
         self._stacks: dict[str, Tensor] = {}
         for name, first in list(self.blocks[0].named_parameters()):
             self._share(name, torch.empty(len(self.blocks), *first.shape, device=device, dtype=dtype))
         for module, name in ((self, "embed"), (self, "unembed"), (self.ln_final, "w")):
             if (old := getattr(module, name)) is not None:
-                setattr(module, name, nn.Parameter(torch.empty(old.shape, device=device, dtype=dtype), requires_grad=False))
+                setattr(
+                    module, name, nn.Parameter(torch.empty(old.shape, device=device, dtype=dtype), requires_grad=False)
+                )
 
     def _share(self, name: str, stack: Tensor) -> None:
         """Make the layers' parameters of one name views of one tensor."""
@@ -471,12 +450,3 @@ def _axis_sizes(config: ModelConfig) -> dict[str, int]:
         "d_mlp": config.d_mlp,
         "d_vocab": config.d_vocab,
     }
-
-
-@contextmanager
-def _gradients_on() -> Iterator[None]:
-    with torch.inference_mode(False), torch.enable_grad():
-        yield
-
-
-__all__ = ["Block", "HookFn", "Transformer"]

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import torch
+
 from interp.models.config import ModelConfig, RotaryConfig
 from interp.models.transformer import Transformer
 

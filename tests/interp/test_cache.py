@@ -89,7 +89,9 @@ FLOATING = [name for name in tiny().points() if ".1." in name or "blocks" not in
 RECEIVERS = [name for name in FLOATING if name.endswith(("q_input", "k_input", "v_input"))]
 
 
-@pytest.mark.parametrize("names", [[name for name in FLOATING if name not in RECEIVERS], RECEIVERS], ids=["shared", "receivers"])
+@pytest.mark.parametrize(
+    "names", [[name for name in FLOATING if name not in RECEIVERS], RECEIVERS], ids=["shared", "receivers"]
+)
 def test_gradients_are_those_of_finite_differences(names: list[str]) -> None:
     """A small step along each recorded gradient raises the metric by its length times the step, at every point."""
     model = tiny()

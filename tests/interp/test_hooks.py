@@ -1,7 +1,6 @@
 """Hooks change exactly what they are told to, in their own context only, and leave nothing behind."""
 
 import threading
-from contextlib import ExitStack
 
 import pytest
 import torch
@@ -84,10 +83,10 @@ def test_a_hook_that_raises_leaves_no_residue(error: type[BaseException]) -> Non
     def fail(value: torch.Tensor, point: HookPoint) -> None:
         raise error("from the hook")
 
-    with pytest.raises(error, match="from the hook"), ExitStack() as stack:
-        stack.enter_context(model.hooks([("blocks.*.hook_resid_post", edits.scale(2.0))]))
-        model.run_with_cache(TOKENS, "*")
+    with pytest.raises(error, match="from the hook"), model.hooks([("blocks.*.hook_resid_post", edits.scale(2.0))]):
         model.run_with_hooks(TOKENS, [(POINT, fail)])
+    with pytest.raises(error, match="from the hook"), model.hooks([(POINT, fail)]):
+        model.run_with_cache(TOKENS, "*")
     assert torch.equal(model(TOKENS), plain)
 
 

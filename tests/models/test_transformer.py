@@ -1,21 +1,24 @@
-"""Every equation of the registry holds, on every tiny model and on the real one; weights are views; words and tokens."""
+"""Every equation of the registry holds, on tiny models and on the real one; weights are views; words and tokens."""
 
 import copy
 
 import pytest
 import torch
+from tiny import BASE, CONFIGS, random_tokens, tiny
+
 from interp.cache import ActivationCache
 from interp.errors import UsageError
 from interp.models.ffn import activate
 from interp.models.transformer import Transformer
-from tiny import BASE, CONFIGS, random_tokens, tiny
 
 
 def close(actual: torch.Tensor, expected: torch.Tensor) -> None:
     """Within 1e-5 of the largest finite value."""
     finite = expected.isfinite()
     assert torch.equal(actual.isfinite(), finite)
-    torch.testing.assert_close(actual[finite], expected[finite], rtol=0, atol=1e-5 * float(expected[finite].abs().max()))
+    torch.testing.assert_close(
+        actual[finite], expected[finite], rtol=0, atol=1e-5 * float(expected[finite].abs().max())
+    )
 
 
 def check_layer(model: Transformer, cache: ActivationCache, layer: int) -> None:
@@ -43,7 +46,10 @@ def check_layer(model: Transformer, cache: ActivationCache, layer: int) -> None:
     shared = torch.arange(c.n_heads) // c.queries_per_kv
     scores = torch.einsum("bqhd,bkhd->bhqk", at("rot_q"), at("rot_k")[:, :, shared]) / c.d_head**0.5
     length = scores.shape[-1]
-    close(at("attn_scores"), scores.masked_fill(torch.ones(length, length, device=scores.device).triu(1).bool(), -torch.inf))
+    close(
+        at("attn_scores"),
+        scores.masked_fill(torch.ones(length, length, device=scores.device).triu(1).bool(), -torch.inf),
+    )
     close(at("pattern"), at("attn_scores").softmax(-1))
     close(at("z"), torch.einsum("bhqk,bkhd->bqhd", at("pattern"), at("v")[:, :, shared]))
     close(at("result"), torch.einsum("bphd,hdm->bphm", at("z"), weight("attn.W_O")))

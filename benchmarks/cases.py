@@ -1,0 +1,122 @@
+"""What is measured, one function a theme; each yields rows with the mark that they should reach."""
+
+import time
+from collections.abc import Callable, Iterator
+
+import torch
+
+from benchmarks.measuring import Row, fresh_medians, in_fresh_process, medians, peak_bytes, ratio_row
+from benchmarks.models import ours, peer, random_tokens
+from interp.analyses import induction
+from interp.hooks import HookPoint, recorders_active
+
+
+def forward() -> Iterator[Row]:
+    """A plain forward pass with all logits, against fused attention."""
+    model, hf = ours(), peer("sdpa")
+    for batch, length, mark, repeats in ((1, 16, 0.75, 41), (1, 512, 0.97, 15), (8, 128, 0.97, 11)):
+        tokens = random_tokens(batch, length)
+        yield ratio_row(
+            f"forward {batch} × {length}",
+            lambda tokens=tokens: model(tokens),
+            lambda tokens=tokens: hf(tokens, use_cache=False).logits,
+            mark,
+            repeats,
+        )
+
+
+def recording() -> Iterator[Row]:
+    """Every point of a forward pass recorded, against our own forward pass with explicit attention."""
+    model, tokens = ours(), random_tokens(1, 128)
+
+    def everything() -> object:
+        return model.run_with_cache(tokens)
+
+    def watched(value: torch.Tensor, point: HookPoint) -> torch.Tensor:
+        return value
+
+    def explicit_attention() -> torch.Tensor:
+        with recorders_active(watched, model.points().resolve("blocks.*.attn.hook_pattern")):
+            return model(tokens)
+
+    yield ratio_row("record every point 1 × 128", everything, explicit_attention, 1.25, 25)
+    plain, recorded = peak_bytes(explicit_attention), model.cache_bytes(1, 128)
+    peak = peak_bytes(everything)
+    measured = f"{peak / 2**20:.0f} MiB, recorded {recorded / 2**20:.0f}, plain forward {plain / 2**20:.0f}"
+    yield Row("peak of that ÷ (recorded × 1.1 + plain)", measured, peak / (1.1 * recorded + plain), 1.0)
+
+
+def idle_points() -> Iterator[Row]:
+    """What hook points cost while nobody listens, as a share of the smallest forward pass."""
+    model, tokens = ours(), random_tokens(1, 16)
+    point, value = model.hook_embed, torch.zeros(1)
+    calls = 100_000
+
+    def loop(function: Callable[[torch.Tensor], torch.Tensor]) -> float:
+        start = time.perf_counter()
+        for _ in range(calls):
+            function(value)
+        return (time.perf_counter() - start) / calls
+
+    each = min(loop(point) for _ in range(5))
+    whole = medians({"forward": lambda: model(tokens)}, 15)["forward"]
+    measured = f"{each * 1e9:.0f} ns × {len(model.points())} points of {whole * 1e3:.1f} ms"
+    yield Row("idle hook points", measured, 100 * each * len(model.points()) / whole, 2.0, "%")
+
+
+def head_scores() -> Iterator[Row]:
+    """All five scores of every head, against an eager forward pass that returns its attentions."""
+    model, hf, tokens = ours(), peer("eager"), random_tokens(16, 101)
+    yield ratio_row(
+        "five head scores 16 × 101",
+        lambda: induction.score_heads(model, seq_len=50, repeats=2, n_seqs=16, seed=0),
+        lambda: hf(tokens, use_cache=False, output_attentions=True).attentions,
+        0.85,
+        9,
+    )
+    code = (
+        "import interp, resource; from interp.analyses import induction; m = interp.load('smollm2-135m', device='cpu');"
+        "induction.score_heads(m, seq_len=2047, repeats=2, n_seqs=1, prefix='doc');"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)"
+    )
+    peak = in_fresh_process(code)
+    yield Row("head scores of 4,095 tokens, peak of the process", f"{peak:.2f} GiB", peak, 4e9 / 2**30, "GiB")
+
+
+def loading() -> Iterator[Row]:
+    """Import and load, each in new interpreters."""
+    clock = "import time; start = time.perf_counter(); {}; print(time.perf_counter() - start)"
+    found = fresh_medians({"torch": clock.format("import torch"), "interp": clock.format("import interp; interp.load")})
+    measured = f"{found['interp']:.2f} s against {found['torch']:.2f} s"
+    yield Row("import interp; interp.load ÷ import torch", measured, found["interp"] / found["torch"], 1.5)
+    load = "import interp; load = interp.load; " + clock.format("load('smollm2-135m', device='cpu')")
+    seconds = fresh_medians({"load": load}, 5)["load"]
+    yield Row("load the GGUF, after import", f"{seconds:.2f} s", seconds, 3.0, "s")
+    memory = (
+        "import interp, torch; load = interp.load; from benchmarks.measuring import peak_bytes; kept = [];"
+        "peak = peak_bytes(lambda: kept.append(load('smollm2-135m', device='cpu')));"
+        "print(peak / sum(p.nbytes for p in kept[0].parameters()))"
+    )
+    ratio = in_fresh_process(memory)
+    yield Row("peak memory of loading ÷ weights", f"{ratio:.2f}", ratio, 1.3)
+
+
+def command_line() -> Iterator[Row]:
+    """How soon `interp --help` answers."""
+    code = (
+        "import subprocess, sys, time; start = time.perf_counter();"
+        "subprocess.run([sys.executable, '-m', 'interp', '--help'], stdout=subprocess.DEVNULL, check=True);"
+        "print(time.perf_counter() - start)"
+    )
+    seconds = fresh_medians({"help": code}, 9)["help"]
+    yield Row("interp --help", f"{seconds:.2f} s", seconds, 0.5, "s")
+
+
+CASES: dict[str, Callable[[], Iterator[Row]]] = {
+    "forward": forward,
+    "recording": recording,
+    "idle_points": idle_points,
+    "head_scores": head_scores,
+    "loading": loading,
+    "command_line": command_line,
+}
