@@ -14,6 +14,7 @@ import torch
 
 from interp import __version__
 from interp.errors import LoadError, UsageError, nearest
+from interp.models.config import ModelConfig
 from interp.models.families.registry import family_of
 from interp.models.filling import assignments, check_copies, fill
 from interp.models.sources import wheel
@@ -82,6 +83,14 @@ def load(
     target_device, target_dtype = _device(device), _dtype(dtype)
     name = os.fspath(name_or_path)
     return _build(_open(name, revision, progress), name, target_device, target_dtype, progress)
+
+
+def read_config(
+    name_or_path: str | os.PathLike[str], *, revision: str | None = None, progress: Progress | None = None
+) -> ModelConfig:
+    """The shape of a model without its weights: what `load` would build. Names and errors are those of `load`."""
+    checkpoint = _open(os.fspath(name_or_path), revision, progress)
+    return family_of(checkpoint).config(checkpoint)
 
 
 def from_transformers(

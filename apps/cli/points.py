@@ -15,7 +15,7 @@ Examples:
 """
 
 
-@with_common("prefix", "seed", "out")
+@with_common("device", "dtype", "prefix", "seed", "out")
 def points(
     names: Annotated[
         list[str] | None,
@@ -29,9 +29,9 @@ def points(
     Points marked "on demand" are computed only while something listens to them.
     """
     from interp.apps.cli.output import show, table, write_json
-    from interp.apps.cli.session import load_model
+    from interp.apps.cli.session import points_of
 
-    known = load_model(common).points()
+    known = points_of(common)
     found = [(name, known[name]) for name in (known.resolve(names) if names else known)]
     if common.as_json:
         rows = [

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from interp.models.transformer import Transformer
+    from interp.points import PointTable
     from interp.results import Result
 
 
@@ -23,6 +24,16 @@ def load_model(common: Common) -> "Transformer":
         import interp
 
         return interp.load(common.model, device=common.device, dtype=common.dtype, progress=progress)
+
+
+def points_of(common: Common) -> "PointTable":
+    """The hook points of the model that the options name, from its configuration alone: no weights are read."""
+    from interp.models.loading import read_config
+    from interp.models.transformer import Transformer
+
+    with working(f"Reading the configuration of {common.model}", common) as progress:
+        config = read_config(common.model, progress=progress)
+    return Transformer(config, device="meta").points()
 
 
 def working(label: str, common: Common) -> AbstractContextManager[Progress]:

@@ -66,7 +66,8 @@ h2 { font-size: 24px; line-height: 1.25; letter-spacing: -.01em; margin: 0 0 8px
   color: var(--accent); }
 .question { font-size: 18px; color: var(--ink-soft); margin: 0 0 14px; }
 .card > p:not(.question):not(.eyebrow):not(.finding) { max-width: 80ch; }
-.facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 215px), 1fr)); gap: 0 28px; margin: 8px 0 0; }
+.facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 215px), 1fr)); gap: 0 28px;
+  margin: 8px 0 0; }
 .facts div { padding: 9px 0; border-bottom: 1px solid var(--grid); }
 .facts .wide { grid-column: 1 / -1; }
 dt { font-size: 13px; color: var(--ink-soft); }

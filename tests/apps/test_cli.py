@@ -190,14 +190,14 @@ def test_an_unexpected_error_is_a_sentence_and_shows_its_traceback_on_request(
         raise ZeroDivisionError("one over nothing")
 
     monkeypatch.setattr(interp, "load", fail, raising=False)
-    code, printed, complaint = run("points", "--quiet")
+    code, printed, complaint = run("lens", "x", "--quiet")
     assert (code, printed) == (1, "")
     assert complaint.startswith("Internal error: ZeroDivisionError: one over nothing\n")
     assert "--debug" in complaint
     assert "Traceback" not in complaint
-    assert "Traceback" in run("points", "--quiet", "--debug")[2]
+    assert "Traceback" in run("lens", "x", "--quiet", "--debug")[2]
     monkeypatch.setenv("INTERP_DEBUG", "1")
-    assert "Traceback" in run("points", "--quiet")[2]
+    assert "Traceback" in run("lens", "x", "--quiet")[2]
 
 
 def test_each_error_class_brings_its_own_code(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +208,7 @@ def test_each_error_class_brings_its_own_code(run: Run, monkeypatch: pytest.Monk
         raise OddError("Something came, something else was expected.")
 
     monkeypatch.setattr(interp, "load", fail, raising=False)
-    assert run("points", "-q") == (1, "", "Error: Something came, something else was expected.\n")
+    assert run("lens", "x", "-q") == (1, "", "Error: Something came, something else was expected.\n")
 
 
 # ---------------------------------------------------------------------------------------------------- output
@@ -278,6 +278,15 @@ def test_points_come_with_shapes_and_equations(run: Run, loaded: "Transformer") 
     assert len(rows) == 30
     assert "batch head=9 query_pos key_pos" in rows[0]
     assert "softmax of the scores" in rows[0]
+
+
+@pytest.mark.usefixtures("smollm2")
+def test_points_need_no_weights(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        pytest.fail("the weights were asked for")
+
+    monkeypatch.setattr(interp, "load", fail, raising=False)
+    assert run("points", "hook_embed", "-q")[0] == 0
 
 
 @pytest.mark.usefixtures("loaded")
