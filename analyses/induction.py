@@ -135,6 +135,10 @@ class InductionScores(Result, kind="induction.heads"):
             baseline=("uniform", float(self.at("uniform", score="prefix_matching"))),
         )
 
+    @staticmethod
+    def _spread(error: float) -> str:
+        return "" if np.isnan(error) else f" ± {error:.3f}"
+
     def _text(self) -> str:
         asked = self.settings
         return f"{asked['n_seqs']} random texts of {asked['repeats']} × {asked['seq_len']} tokens"
@@ -144,9 +148,9 @@ class InductionScores(Result, kind="induction.heads"):
         matching, even = self["prefix_matching"], float(self.at("uniform", score="prefix_matching"))
         lines = [f"{self.title}: {self._text()}, prefix {self.settings.get('prefix')}"]
         lines += [
-            f"  {f'{row.layer}.{row.head}':>6}  prefix matching {row.prefix_matching:.3f} "
-            f"± {row.prefix_matching_se:.3f}  previous {row.previous_token:.3f}  duplicate {row.duplicate_token:.3f}"
-            f"  current {row.current_token:.3f}  sink {row.sink:.3f}"
+            f"  {f'{row.layer}.{row.head}':>6}  prefix matching {row.prefix_matching:.3f}"
+            f"{self._spread(row.prefix_matching_se)}  previous {row.previous_token:.3f}"
+            f"  duplicate {row.duplicate_token:.3f}  current {row.current_token:.3f}  sink {row.sink:.3f}"
             for row in self.ranked(8).itertuples()
         ]
         above = [f"{int((matching > level).sum())} above {level}" for level in (0.4, 0.2)]

@@ -204,29 +204,48 @@ def _stream(cache: ActivationCache, row: int, positions: Sequence[int] | None) -
 def _readings(
     model: "Transformer", residuals: list[Float[Tensor, "pos d_model"]], answers: list[int], top_k: int, max_bytes: int
 ) -> dict[str, np.ndarray]:
-    """All values, [layer, position, …], a block of positions at a time: the full logits never exist together."""
+    """All values, [layer, position, …], a block of positions at a time: the full logits never exist together.
+
+    They are written into tables made beforehand. Small tensors kept from every step, between big ones that come and
+    go, would tear the heap into pieces too small to use again (3 GB for 1,000 tokens).
+    """
+    kept = _tables((len(residuals), len(residuals[0])), 1 + len(answers), top_k, model.device)
     size = max(1, max_bytes // (5 * 4 * model.config.d_vocab))  # about five float32 tables over the vocabulary live
-    blocks = [
-        _block(model, [residual[start : start + size] for residual in residuals], answers, top_k)
-        for start in range(0, len(residuals[0]), size)
-    ]
-    return {name: torch.cat([block[name] for block in blocks], 1).cpu().numpy() for name in blocks[0]}
+    for start in range(0, len(residuals[0]), size):
+        _read_block(model, residuals, answers, slice(start, start + size), kept)
+    return {name: table.cpu().numpy() for name, table in kept.items()}
 
 
-def _block(
-    model: "Transformer", residuals: list[Float[Tensor, "pos d_model"]], answers: list[int], top_k: int
-) -> dict[str, Tensor]:
+def _tables(cells: tuple[int, int], followed: int, top_k: int, device: torch.device) -> dict[str, Tensor]:
+    """Room for what `_cell` returns, at every boundary and position."""
+    last = {"top_id": [top_k], "top_probability": [top_k], "entropy": [], "kl_to_final": []}
+    last |= {name: [followed] for name in ("followed_id", "followed_log_probability", "followed_rank")}
+    whole = ("top_id", "followed_id", "followed_rank")
+    return {
+        name: torch.empty([*cells, *more], dtype=torch.int64 if name in whole else torch.float32, device=device)
+        for name, more in last.items()
+    }
+
+
+def _read_block(
+    model: "Transformer",
+    residuals: list[Float[Tensor, "pos d_model"]],
+    answers: list[int],
+    rows: slice,
+    kept: dict[str, Tensor],
+) -> None:
     """One block of positions at every boundary; the last boundary is the model's own output."""
 
     def lens(residual: Float[Tensor, "pos d_model"]) -> Float[Tensor, "pos d_vocab"]:
-        return model.unembed_residual(residual[None])[0].float().log_softmax(-1)
+        return model.unembed_residual(residual).float().log_softmax(-1)
 
-    final = lens(residuals[-1])
+    final = lens(residuals[-1][rows])
     asked = torch.tensor(answers, dtype=torch.long, device=final.device).expand(len(final), -1)
     followed = torch.cat([final.argmax(-1, keepdim=True), asked], -1)
-    cells = [_cell(lens(residual), final, followed, top_k) for residual in residuals[:-1]]
-    cells.append(_cell(final, final, followed, top_k))
-    return {name: torch.stack([cell[name] for cell in cells]) for name in cells[0]}
+    for layer, residual in enumerate(residuals):
+        found = final if layer == len(residuals) - 1 else lens(residual[rows])
+        for name, value in _cell(found, final, followed, kept["top_id"].shape[-1]).items():
+            kept[name][layer, rows] = value
 
 
 def _cell(

@@ -57,7 +57,10 @@ class RepeatLoss(Result, kind="induction.repeat_loss"):
     def summary(self) -> list[str]:
         """The mean loss of each repeat and the drop."""
         pairs = zip(self.axes["repeat"], self["mean"], self["mean_se"], strict=True)
-        means = ", ".join(f"repeat {repeat} {mean:.2f} ± {spread:.2f}" for repeat, mean, spread in pairs)
+        means = ", ".join(
+            f"repeat {repeat} {mean:.2f}" + ("" if np.isnan(spread) else f" ± {spread:.2f}")
+            for repeat, mean, spread in pairs
+        )
         return [f"{self.title}, nats a token: {means}", f"  the second time is {self.drop:.2f} nats better"]
 
 
