@@ -17,6 +17,7 @@ from interp.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+UNBROKEN = 32  # cells up to this width never wrap
 BROKEN_PIPE = 141  # what a shell reports for a program that its reader left, as in `interp points | head`
 
 
@@ -88,6 +89,7 @@ def _console() -> "Console":
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> "RenderableType":
     """A table of literal texts (brackets are not markup); columns whose name ends in `>` stand to the right."""
     from rich import box
+    from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
@@ -99,10 +101,14 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | No
         pad_edge=False,
         padding=(0, 2, 0, 0),
     )
-    for column in columns:
-        right = column.endswith(">")
-        heading = Text(column.removesuffix(">"))
-        drawn.add_column(heading, justify="right" if right else "left", overflow="fold", no_wrap=right)
+    for place, column in enumerate(columns):
+        widest = max((cell_len(row[place]) for row in rows), default=0)
+        drawn.add_column(
+            Text(column.removesuffix(">")),
+            justify="right" if column.endswith(">") else "left",
+            overflow="fold",
+            min_width=widest if widest <= UNBROKEN else None,  # in a narrow window headings give way, not values
+        )
     for row in rows:
         drawn.add_row(*(Text(cell) for cell in row))
     return drawn

@@ -28,7 +28,7 @@ def document(findings: Findings, frames: "dict[str, pd.DataFrame]") -> dict[str,
 
 def parts(findings: Findings, frames: "dict[str, pd.DataFrame]") -> "list[RenderableType]":
     """What the terminal shows, from top to bottom."""
-    drawn: list[RenderableType] = []
+    drawn: list[RenderableType] = [_model_line(findings), ""]
     for number, finding in enumerate(findings.lenses(), start=1):
         text = f"After each layer, the next token of {show_token(finding.sentence.text)}"
         layers = frames[f"{finding.sentence.slug}_layers"]
@@ -38,6 +38,15 @@ def parts(findings: Findings, frames: "dict[str, pd.DataFrame]") -> "list[Render
     drawn.append(f"What this does not show. {READING_IS_NOT_CHANGING}")
     drawn.append("Where a head looks is not what it did: compare its score with what its removal costs.\n")
     return drawn
+
+
+def _model_line(findings: Findings) -> str:
+    model = findings.model
+    stated = (
+        f"prefix {findings.prefix}, seed {findings.seed}, {str(model.dtype).removeprefix('torch.')} on {model.device}"
+    )
+    weights = str(model.provenance.get("weights_sha256"))[:16]
+    return f"{model.provenance['model']}: {model.n_parameters:,} parameters, weights {weights}…; {stated}"
 
 
 def _heading(text: str) -> "RenderableType":

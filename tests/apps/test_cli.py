@@ -16,7 +16,7 @@ import pytest
 
 import interp
 from interp.apps.cli import main
-from interp.apps.cli.output import staged, write_json
+from interp.apps.cli.output import show, staged, table, write_json
 from interp.errors import InterpError, UsageError
 
 if TYPE_CHECKING:
@@ -319,6 +319,18 @@ def test_pulling_a_model_that_is_here_prints_its_path(run: Run) -> None:
 def test_json_has_no_word_for_a_number_that_is_none(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     write_json({"nan": float("nan"), "many": [1.5, float("inf")], "path": Path("a")})
     assert json.loads(capsys.readouterr().out) == {"nan": None, "many": [1.5, None], "path": "a"}
+
+
+def test_in_a_narrow_window_headings_give_way_and_values_do_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    show(
+        table(["what was taken away>", "a rather long heading>", "another one>"], [("all together", "+2.615", "[b]no")])
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 40
+    assert lines[-1].split() == ["all", "together", "+2.615", "[b]no"]
 
 
 def test_a_reader_that_leaves_early_causes_no_complaint(smollm2: "Transformer") -> None:
