@@ -30,15 +30,18 @@ class Rotation:
 
 def rotation(config: RotaryConfig, d_head: int, positions: Int[Tensor, "batch pos"]) -> Rotation:
     """The tables for given absolute positions."""
-    frequencies = rotary_frequencies(config, d_head).to(positions.device)
+    frequencies = rotary_frequencies(config, d_head, device=positions.device)
     angles = positions[:, :, None, None].float() * frequencies
     cos, sin = angles.cos(), angles.sin()
     return Rotation(torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1))
 
 
-def rotary_frequencies(config: RotaryConfig, d_head: int) -> Float[Tensor, "half"]:
-    """Radians per position for each pair, after the configured scaling."""
-    frequencies = 1.0 / (config.theta ** (torch.arange(0, d_head, 2, dtype=torch.int64).float() / d_head))
+def rotary_frequencies(
+    config: RotaryConfig, d_head: int, *, device: torch.device | str | None = None
+) -> Float[Tensor, "half"]:
+    """Radians per position for each pair, after the configured scaling; made on the device, so that nothing waits."""
+    steps = torch.arange(0, d_head, 2, dtype=torch.int64, device=device).float() / d_head
+    frequencies = 1.0 / (config.theta**steps)
     if config.scaling == "linear":
         return frequencies / config.factor
     if config.scaling == "llama3":

@@ -28,6 +28,7 @@ from interp.models.norm import RMSNorm
 from interp.models.point import hook_point
 from interp.models.positions import row_positions
 from interp.models.prompt_formats import PrefixPolicy
+from interp.models.token_list import TokenList
 from interp.points import Feature, Names, PointTable
 
 if TYPE_CHECKING:
@@ -273,9 +274,9 @@ class Transformer(nn.Module):
         tokens, mask = pad(rows, self.tokenizer.pad_id, side)
         return tokens.to(self.device), mask.to(self.device)
 
-    def to_str_tokens(self, tokens: Int[Tensor, "*batch pos"] | str, *, prefix: PrefixPolicy = "doc") -> list[str]:
+    def to_str_tokens(self, tokens: Int[Tensor, "*batch pos"] | str, *, prefix: PrefixPolicy = "doc") -> TokenList:
         """One string per token of a single sequence."""
-        return self.tokenizer.str_tokens(self._single(tokens, prefix))
+        return TokenList(self.tokenizer.str_tokens(self._single(tokens, prefix)))
 
     def to_string(self, tokens: Int[Tensor, "*batch pos"]) -> str:
         """The text of a single sequence of tokens."""

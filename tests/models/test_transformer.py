@@ -154,6 +154,13 @@ def test_words_become_tokens_and_back(smollm2: Transformer) -> None:
     assert smollm2.to_string(torch.tensor([smollm2.to_single_token(" Paris")])) == " Paris"
 
 
+def test_notebooks_show_where_tokens_begin(smollm2: Transformer) -> None:
+    shown = smollm2.to_str_tokens("a <b>\n")._repr_html_()
+    assert "·&lt;" in shown
+    assert "↵" in shown
+    assert 'title="position 0"' in shown
+
+
 def test_texts_that_cannot_be_read_are_refused(smollm2: Transformer) -> None:
     with pytest.raises(UsageError, match=r"context holds 8192; shorten"):
         smollm2.to_tokens("a b c d " * 4000)
@@ -167,3 +174,23 @@ def test_texts_that_cannot_be_read_are_refused(smollm2: Transformer) -> None:
         smollm2.to_str_tokens(smollm2.to_tokens(["one", "two"]))
     with pytest.raises(UsageError, match="without a tokenizer"):
         tiny().to_tokens("text")
+
+
+def test_logits_on_a_device_are_those_of_the_cpu(smollm2: Transformer, device: str) -> None:
+    """Within 1e-3 on the real model, with TF32 off."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    tokens = smollm2.to_tokens("The Louvre is located in the city of")
+    there = copy.deepcopy(smollm2).to(device)
+    assert (there(tokens).cpu() - smollm2(tokens)).abs().max() < 1e-3
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="asks a question about accelerators")
+def test_a_forward_pass_never_waits_for_the_accelerator() -> None:
+    model = tiny(device="cuda")
+    tokens, mask = random_tokens(BASE, 2, 9).cuda(), torch.ones(2, 9, dtype=torch.bool, device="cuda")
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        logits = [model(tokens), model(tokens, mask), model.run_with_cache(tokens, "*")[0]]
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert all(found.isfinite().all() for found in logits)
