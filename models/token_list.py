@@ -2,7 +2,6 @@
 
 import html
 
-
 _STYLE = "display:inline-block;border:1px solid #8888;border-radius:3px;padding:0 .3em;margin:1px;white-space:pre"
 
 
