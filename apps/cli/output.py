@@ -17,7 +17,8 @@ from interp.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-UNBROKEN = 32  # cells up to this width never wrap
+UNBROKEN = 32  # wider values may wrap
+PIPE_WIDTH = 160
 BROKEN_PIPE = 141  # what a shell reports for a program that its reader left, as in `interp points | head`
 
 
@@ -78,18 +79,23 @@ def show(*parts: "RenderableType") -> None:
     write_data(text if console.is_terminal else "\n".join(line.rstrip() for line in text.splitlines()))
 
 
+def _width() -> int:
+    """Columns to draw in: those of the window, or of COLUMNS; a pipe has no width to wrap at and gets many."""
+    return shutil.get_terminal_size((PIPE_WIDTH, 0)).columns
+
+
 def _console() -> "Console":
     from rich.console import Console
 
-    terminal = sys.stdout.isatty()
-    width = None if terminal or "COLUMNS" in os.environ else 160  # a pipe has no width to wrap at
-    return Console(file=sys.stdout, width=width, highlight=False, emoji=False, markup=False)
+    return Console(file=sys.stdout, width=_width(), highlight=False, emoji=False, markup=False)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> "RenderableType":
-    """A table of literal texts (brackets are not markup); columns whose name ends in `>` stand to the right."""
+    """A table of literal texts (brackets are not markup); columns whose name ends in `>` stand to the right.
+
+    Where the window is too narrow, headings take several lines so that values stay whole.
+    """
     from rich import box
-    from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
@@ -101,17 +107,24 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | No
         pad_edge=False,
         padding=(0, 2, 0, 0),
     )
-    for place, column in enumerate(columns):
-        widest = max((cell_len(row[place]) for row in rows), default=0)
-        drawn.add_column(
-            Text(column.removesuffix(">")),
-            justify="right" if column.endswith(">") else "left",
-            overflow="fold",
-            min_width=widest if widest <= UNBROKEN else None,  # in a narrow window headings give way, not values
-        )
+    for column, width in zip(columns, _column_widths(columns, rows), strict=True):
+        heading, right = column.removesuffix(">"), column.endswith(">")
+        drawn.add_column(Text(heading), justify="right" if right else "left", overflow="fold", width=width)
     for row in rows:
         drawn.add_row(*(Text(cell) for cell in row))
     return drawn
+
+
+def _column_widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int | None]:
+    """Nothing to state where everything fits; else the widest value, or None where values are sentences."""
+    from rich.cells import cell_len
+
+    headings = [column.removesuffix(">") for column in columns]
+    widest = [max((cell_len(row[place]) for row in rows), default=0) for place in range(len(columns))]
+    if sum(map(max, map(len, headings), widest)) + 3 * len(columns) <= _width():
+        return [None] * len(columns)
+    words = [max(map(len, heading.split()), default=0) for heading in headings]
+    return [max(pair) if pair[1] <= UNBROKEN else None for pair in zip(words, widest, strict=True)]
 
 
 def show_token(text: str) -> str:
