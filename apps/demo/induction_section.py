@@ -7,7 +7,7 @@ from interp.apps.demo.figures import loss_curves, removal_bars, score_map, word_
 from interp.apps.demo.heads import TOGETHER, named
 from interp.apps.demo.questions import ABLATED, BEST, Findings, InductionFinding
 from interp.apps.report import Code, Column, Figure, Section, Table, token
-from interp.apps.report.cells import share
+from interp.apps.report.cells import share, written
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,7 +66,7 @@ def _found(induction: InductionFinding) -> str:
     lowest, highest = together["control_lowest"], together["control_highest"]
     return " ".join(
         [
-            f"{int((scores > HIGH).sum())} of {scores.size} heads give more than {HIGH:.0%} of their attention to the "
+            f"{int((scores > HIGH).sum())} of {scores.size} heads give more than {100 * HIGH:.0f} % of their attention to the "
             f"token that came next; head {named(best)} gives {share(float(scores[best]))}.",
             f"The second time, the loss is {mean[1]:.2f} nats a token instead of {mean[0]:.2f}.",
             f"Removing the best {BEST} together raises the second-time loss by {together['increase']:.2f}; removing as "
@@ -82,7 +82,8 @@ def _costs_alone(induction: InductionFinding) -> str:
     least, most = str(alone.idxmin()), str(alone.idxmax())
     layer, head = (int(part) for part in least.split("."))
     score = share(float(induction.scores.at("prefix_matching", layer=layer, head=head)))
-    text = f"Alone, head {most} costs most, {alone[most]:.2f}, and head {least} least, {alone[least]:.2f}"
+    dearest, cheapest = written(alone[most], "signed"), written(alone[least], "signed")
+    text = f"Alone, head {most} costs most, {dearest}, and head {least} least, {cheapest}"
     surprising = alone[least] < 0.2 * alone[most]
     return text + (f", though its score is {score}: a score is not a cause." if surprising else ".")
 

@@ -67,7 +67,7 @@ def _lens_table(finding: LensFinding, layers: "pd.DataFrame") -> "RenderableType
         for followed in _followed(finding):
             cells += [f"{row[f'{followed}_probability']:.3f}", f"{row[f'{followed}_rank']:,}"]
         rows.append([*cells, "█" * round(BAR * float(row["answer_probability"]))])
-    headings = [heading for word in _followed(finding).values() for heading in (f"p({show_token(word)})>", "rank>")]
+    headings = [heading for word in _followed(finding).values() for heading in (f"p({word.strip()})>", "rank>")]
     return table(["layer>", "likeliest token", *headings, ""], rows)
 
 
