@@ -4,6 +4,7 @@ import pytest
 import torch
 from tiny import CONFIGS, random_tokens, reference, tiny
 
+import interp
 from interp.models.transformer import Transformer
 
 named_configs = pytest.mark.parametrize("name", CONFIGS)
@@ -100,9 +101,13 @@ TEXTS = (
 
 
 @pytest.fixture(scope="module")
-def hf_smollm2(smollm2: Transformer) -> torch.nn.Module:
-    """The default model's weights in `transformers`."""
-    return reference(smollm2, "sdpa")
+def hf_smollm2() -> torch.nn.Module:
+    """The default model as `transformers` itself reads and dequantises its file."""
+    from transformers import AutoModelForCausalLM
+
+    path = interp.pull("smollm2-135m")
+    hf = AutoModelForCausalLM.from_pretrained(str(path.parent), gguf_file=path.name, dtype=torch.float32)
+    return hf.eval().requires_grad_(False)
 
 
 def long_text(smollm2: Transformer, length: int) -> str:
