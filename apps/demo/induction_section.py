@@ -66,8 +66,8 @@ def _found(induction: InductionFinding) -> str:
     lowest, highest = together["control_lowest"], together["control_highest"]
     return " ".join(
         [
-            f"{int((scores > HIGH).sum())} of {scores.size} heads give more than {100 * HIGH:.0f} % of their attention to "
-            f"the token that came next; head {named(best)} gives {share(float(scores[best]))}.",
+            f"{int((scores > HIGH).sum())} of {scores.size} heads give more than {100 * HIGH:.0f} % of their attention "
+            f"to the token that came next; head {named(best)} gives {share(float(scores[best]))}.",
             f"The second time, the loss is {mean[1]:.2f} nats a token instead of {mean[0]:.2f}.",
             f"Removing the best {BEST} together raises the second-time loss by {together['increase']:.2f}; removing as "
             f"many others of the same layers, by {lowest:.2f} to {highest:.2f}.",
