@@ -143,7 +143,7 @@ class Attention(nn.Module):
         mask = None if reading.allowed is None else reading.allowed[:, None]
         if mask is not None and reading.padded is not None:
             mask = mask | reading.padded[:, None, :, None]
-        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        q, k, v = (_packed(x).transpose(1, 2) for x in (q, k, v))
         grouped = self.n_heads != self.n_kv_heads
         z = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=grouped)
         z = z.transpose(1, 2)
@@ -224,6 +224,11 @@ class Attention(nn.Module):
     @property
     def W_O(self) -> Float[Tensor, "head d_head d_model"]:
         return self.layout.output(self.out)
+
+
+def _packed(x: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
+    """Heads whose numbers lie side by side, as the fused kernel needs them to be; no copy where they do."""
+    return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def softmax(

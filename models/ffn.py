@@ -28,15 +28,16 @@ def activate(name: Activation, x: Float[Tensor, "*axes"]) -> Float[Tensor, "*axe
 
 
 class GatedFFN(nn.Module):
-    """x → W_out · (act(W_gate x) · (W_in x)). Gate and up projection are stored as one matrix, gate first."""
+    """x → W_out · (act(W_gate x) · (W_in x))."""
 
     def __init__(self, config: ModelConfig, prefix: str) -> None:
         super().__init__()
         self.activation: Activation = config.activation
-        self.gate_up = nn.Parameter(torch.empty(2 * config.d_mlp, config.d_model), requires_grad=False)
-        self.down = nn.Parameter(torch.empty(config.d_model, config.d_mlp), requires_grad=False)
-        self.gate_up_bias = _bias(2 * config.d_mlp) if config.mlp_bias else None
-        self.down_bias = _bias(config.d_model) if config.mlp_bias else None
+        d_mlp, d_model = config.d_mlp, config.d_model
+        self.gate, self.up, self.down = _frozen(d_mlp, d_model), _frozen(d_mlp, d_model), _frozen(d_model, d_mlp)
+        self.gate_bias = _frozen(d_mlp) if config.mlp_bias else None
+        self.up_bias = _frozen(d_mlp) if config.mlp_bias else None
+        self.down_bias = _frozen(d_model) if config.mlp_bias else None
         self.hook_pre = hook_point(f"{prefix}.hook_pre")
         self.hook_pre_linear = hook_point(f"{prefix}.hook_pre_linear")
         self.hook_post = hook_point(f"{prefix}.hook_post")
@@ -44,20 +45,20 @@ class GatedFFN(nn.Module):
 
     def forward(self, normalized: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
         """The sublayer's output."""
-        gate, up = linear(normalized, self.gate_up, self.gate_up_bias).chunk(2, -1)
-        pre, pre_linear = self.hook_pre(gate), self.hook_pre_linear(up)
-        post = self.hook_post(activate(self.activation, pre) * pre_linear)
+        gated = self.gated(normalized)  # nobody else holds it, so the product may take its place
+        post = self.hook_post(gated.mul_(self.hook_pre_linear(linear(normalized, self.up, self.up_bias))))
         return self.hook_out(linear(post, self.down, self.down_bias))
+
+    def gated(self, normalized: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_mlp"]:
+        """The activated gate. Apart, so that `pre` is let go before `pre_linear` is made: no values are wider."""
+        return activate(self.activation, self.hook_pre(linear(normalized, self.gate, self.gate_bias)))
 
     def weights(self) -> dict[str, Tensor]:
         """Weights by name, input axis first, as views."""
-        w_gate, w_in = self.gate_up.mT.chunk(2, -1)
-        named = {"W_gate": w_gate, "W_in": w_in, "W_out": self.down.mT}
-        if self.gate_up_bias is None or self.down_bias is None:
-            return named
-        b_gate, b_in = self.gate_up_bias.chunk(2)
-        return {**named, "b_gate": b_gate, "b_in": b_in, "b_out": self.down_bias}
+        named: dict[str, Tensor] = {"W_gate": self.gate.mT, "W_in": self.up.mT, "W_out": self.down.mT}
+        biases = {"b_gate": self.gate_bias, "b_in": self.up_bias, "b_out": self.down_bias}
+        return named | {name: bias for name, bias in biases.items() if bias is not None}
 
 
-def _bias(size: int) -> nn.Parameter:
-    return nn.Parameter(torch.empty(size), requires_grad=False)
+def _frozen(*shape: int) -> nn.Parameter:
+    return nn.Parameter(torch.empty(shape), requires_grad=False)

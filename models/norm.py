@@ -24,14 +24,15 @@ class RMSNorm(nn.Module):
         return self.hook_normalized(self.normalize(x, scale))
 
     def scale(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch 1"]:
-        """The divisor, in float32 or wider."""
-        return (_wide(x).square().mean(-1, keepdim=True) + self.eps).sqrt()
+        """The divisor, in float32 or wider. One pass over x; what follows writes into a fresh tensor of its own."""
+        square = torch.linalg.vector_norm(_wide(x), dim=-1, keepdim=True).square()
+        return square.mul_(1 / x.shape[-1]).add_(self.eps).sqrt_()
 
     def normalize(
         self, x: Float[Tensor, "*batch d_model"], scale: Float[Tensor, "*batch 1"] | None = None
     ) -> Float[Tensor, "*batch d_model"]:
         """The input over a divisor (its own, if none is given) times the gain, without hook points."""
-        return (_wide(x) / (self.scale(x) if scale is None else scale)).to(x.dtype) * self.w
+        return (_wide(x) / (self.scale(x) if scale is None else scale)).to(x.dtype).mul_(self.w)  # a fresh tensor
 
 
 def _wide(x: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:

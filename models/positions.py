@@ -24,7 +24,7 @@ class Rotation:
     def __call__(self, x: Float[Tensor, "batch pos any_head d_head"]) -> Float[Tensor, "batch pos any_head d_head"]:
         """Turn queries or keys to their positions."""
         wide = x if x.dtype == torch.float64 else x.float()
-        turned = torch.addcmul(wide * self.cos, wide.roll(x.shape[-1] // 2, -1), self.sin)
+        turned = (wide * self.cos).addcmul_(wide.roll(x.shape[-1] // 2, -1), self.sin)
         return turned.to(x.dtype)
 
 

@@ -324,11 +324,11 @@ class Transformer(nn.Module):
 
     @property
     def W_gate(self) -> Float[Tensor, "layer d_model d_mlp"]:
-        return self._stacked("mlp.gate_up")[:, : self.config.d_mlp].mT
+        return self._stacked("mlp.gate").mT
 
     @property
     def W_in(self) -> Float[Tensor, "layer d_model d_mlp"]:
-        return self._stacked("mlp.gate_up")[:, self.config.d_mlp :].mT
+        return self._stacked("mlp.up").mT
 
     @property
     def W_out(self) -> Float[Tensor, "layer d_mlp d_model"]:
@@ -381,12 +381,9 @@ class Transformer(nn.Module):
         if stop_at_layer is None:
             return chosen
         stop = self._layer(stop_at_layer)
+        end = "ln_final.hook_scale" if stop == self.config.n_layers else f"blocks.{stop}.hook_resid_pre"
         order = list(self._points)
-        reached = set(
-            order[
-                : order.index(f"blocks.{stop}.hook_resid_pre" if stop < self.config.n_layers else "ln_final.hook_scale")
-            ]
-        )
+        reached = set(order[: order.index(end)])
         beyond = [name for name in chosen if name not in reached]
         if beyond and names is not None:
             raise PointError(
@@ -417,9 +414,24 @@ class Transformer(nn.Module):
             self._share(name, torch.empty(len(self.blocks), *first.shape, device=device, dtype=dtype))
         for module, name in ((self, "embed"), (self, "unembed"), (self.ln_final, "w")):
             if (old := getattr(module, name)) is not None:
-                setattr(
-                    module, name, nn.Parameter(torch.empty(old.shape, device=device, dtype=dtype), requires_grad=False)
-                )
+                empty = torch.empty(old.shape, device=device, dtype=dtype)
+                setattr(module, name, nn.Parameter(empty, requires_grad=False))
+
+    def _apply(self, fn: "Callable[[Tensor], Tensor]", recurse: bool = True) -> "Transformer":
+        """What `.to()` and its like go through: the layers' weights are joined again, and the old ones let go."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name in self._stacks:
+            self._stacked(name)
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Transformer":
+        copied = Transformer(
+            self.config, tokenizer=self._tokenizer, device=self.device, dtype=self.dtype, provenance=self.provenance
+        )
+        for old, new in zip(self.parameters(), copied.parameters(), strict=True):
+            new.data.copy_(old.data)
+            new.requires_grad_(old.requires_grad)
+        return copied
 
     def _share(self, name: str, stack: Tensor) -> None:
         """Make the layers' parameters of one name views of one tensor."""
@@ -431,7 +443,7 @@ class Transformer(nn.Module):
         self._stacks[name] = stack
 
     def _stacked(self, name: str) -> Tensor:
-        """One kind of weight of all layers. Joined again if the layers were moved apart (`.to`, `deepcopy`)."""
+        """One kind of weight of all layers. Joined again where the layers were given new tensors."""
         stack = self._stacks[name]
         parameters = [block.get_parameter(name) for block in self.blocks]
         if any(parameter.data_ptr() != part.data_ptr() for parameter, part in zip(parameters, stack, strict=True)):
