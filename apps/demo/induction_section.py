@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+from interp.analyses.head_removal import TOGETHER, named
 from interp.apps.demo import texts
 from interp.apps.demo.figures import loss_curves, removal_bars, score_map, word_pattern
-from interp.apps.demo.heads import TOGETHER, named
 from interp.apps.demo.questions import ABLATED, BEST, Findings, InductionFinding
 from interp.apps.report import Code, Column, Figure, Section, Table, token
 from interp.apps.report.cells import share, written

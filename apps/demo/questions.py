@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from interp.apps.demo.heads import Head, compared, planned, removal_losses
+from interp.analyses.head_removal import Head, compared, planned, removal_losses
 from interp.apps.demo.words import WordList, read_words
 from interp.models.prompt_formats import PrefixPolicy
 

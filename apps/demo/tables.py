@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from interp.apps.demo.heads import named
+from interp.analyses.head_removal import named
 from interp.apps.demo.questions import Findings, InductionFinding, LensFinding
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ import pandas as pd
 import pytest
 
 import interp
+from interp.analyses.head_removal import TOGETHER, planned
 from interp.apps.cli import main
 from interp.apps.demo.files import write
-from interp.apps.demo.heads import TOGETHER, planned
 from interp.apps.demo.page import report
 from interp.apps.demo.questions import CONTROLS, Findings, ask
 from interp.apps.demo.tables import frames, settled
