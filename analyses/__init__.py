@@ -1,7 +1,7 @@
 """One question per file: pure functions from a model to a frozen result.
 
-`ANALYSES` names them all. The command line, the dashboard and the documentation are built from it, so it holds words
-only; an analysis is imported when its function is asked for.
+`ANALYSES` says in words what each asks and what its settings mean, so that a program can list them without importing
+torch; an analysis is imported when its function is asked for.
 """
 
 import importlib

@@ -153,7 +153,7 @@ def logit_lens(
 
     Raises `UsageError` for an empty text, an answer of several tokens, a position outside, or a batch without `row`.
     """
-    answer_ids = [token_id(model, answer) for answer in answers]
+    answer_ids = [token_id(model, answer) for answer in ([answers] if isinstance(answers, str) else answers)]
     if not 1 <= top_k <= model.config.d_vocab:
         raise UsageError(f"top_k is {top_k}; expected 1 to {model.config.d_vocab}, the size of the vocabulary.")
     cache = source if isinstance(source, ActivationCache) else _record(model, source, prefix)
