@@ -71,7 +71,11 @@ def origin_facts(model: "Transformer") -> list[tuple[str, str]]:
 
 def tokenizer_facts(model: "Transformer") -> list[tuple[str, str]]:
     """How text becomes tokens."""
-    tokenizer = model.tokenizer
+    from interp.analyses.vocabulary import tokenizer_of
+
+    tokenizer = tokenizer_of(model)
+    if tokenizer is None:
+        return [("Tokenizer", "none: this model came without one")]
     separator = tokenizer.doc_separator_id
     shown = "none" if separator is None else f"{tokenizer.str_tokens([separator])[0]} (id {separator})"
     return [

@@ -79,9 +79,15 @@ def show_model(
 
 
 def _document(model: "Transformer") -> dict[str, object]:
+    from interp.analyses.vocabulary import tokenizer_of
     from interp.apps.facts import kv_bytes_per_token, weight_bytes
 
-    tokenizer = model.tokenizer
+    tokenizer = tokenizer_of(model)
+    words = tokenizer and {
+        "d_vocab": tokenizer.d_vocab,
+        "special_ids": sorted(tokenizer.special_ids),
+        "doc_separator_id": tokenizer.doc_separator_id,
+    }
     return {
         **model.provenance,
         "config": model.config.to_dict(),
@@ -89,11 +95,7 @@ def _document(model: "Transformer") -> dict[str, object]:
         "weight_bytes": weight_bytes(model),
         "kv_bytes_per_token": kv_bytes_per_token(model),
         "hook_points": len(model.points()),
-        "tokenizer": {
-            "d_vocab": tokenizer.d_vocab,
-            "special_ids": sorted(tokenizer.special_ids),
-            "doc_separator_id": tokenizer.doc_separator_id,
-        },
+        "tokenizer": words,
     }
 
 

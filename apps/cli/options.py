@@ -15,7 +15,7 @@ import typer
 DEFAULT_MODEL = "smollm2-135m"
 
 Prefix = Literal["doc", "none", "chat"]
-Dtype = Literal["float32", "bfloat16", "float16"]
+Dtype = Literal["float32", "bfloat16", "float16", "float64"]
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,7 @@ class Common:
         str | None,
         typer.Option(help="cpu, cuda, cuda:1 or mps; without it, the best that is there.", show_default=False),
     ] = None
-    dtype: Annotated[
-        Dtype | None, typer.Option(help="Number format of the weights.", show_default="float32 on CPU")
-    ] = None
+    dtype: Annotated[Dtype | None, typer.Option(help="Number format of the weights.", show_default="float32")] = None
     prefix: Annotated[
         Prefix, typer.Option(help="What stands before the text: the document separator, nothing, or the chat opening.")
     ] = "doc"

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from published import write_gguf
+from tiny import BASE
 
 import interp
 from interp.apps.cli import main
@@ -106,7 +108,7 @@ def test_completion_is_written_for_a_shell() -> None:
     [
         (["lense", "x"], "No such command 'lense'"),
         (["lens"], "Missing argument 'TEXT'"),
-        (["lens", "x", "--dtype", "int8"], "'float32', 'bfloat16', 'float16'"),
+        (["lens", "x", "--dtype", "int8"], "'float32', 'bfloat16', 'float16', 'float64'"),
         (["lens", "x", "--prefix", "bos"], "'doc', 'none', 'chat'"),
         (["lens", "x", "--top-k", "0"], "--top-k"),
         (["lens", "x", "--device", "abacus"], "abacus"),
@@ -299,6 +301,14 @@ def test_a_model_is_described_in_facts_and_in_json(run: Run) -> None:
     assert shown["kv_bytes_per_token"] == 2 * 30 * 3 * 64 * 4
     assert len(shown["weights_sha256"]) == 64
     assert shown["tokenizer"]["doc_separator_id"] == 0
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_model_without_a_tokenizer_is_described_too(run: Run, tmp_path: Path, form: list[str]) -> None:
+    write_gguf(tmp_path / "tiny.gguf", BASE)
+    code, printed, logged = run("models", "show", str(tmp_path / "tiny.gguf"), "-q", *form)
+    assert (code, logged) == (0, "")
+    assert json.loads(printed)["tokenizer"] is None if form else "came without one" in printed
 
 
 def test_the_known_models_are_listed(run: Run) -> None:
