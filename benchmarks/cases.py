@@ -83,6 +83,31 @@ def head_scores() -> Iterator[Row]:
     yield Row("head scores of 4,095 tokens, peak of the process", f"{peak:.2f} GiB", peak, 4e9 / 2**30, "GiB")
 
 
+def generation() -> Iterator[Row]:
+    """Greedy decoding of 64 tokens from 16, with a KV cache on both sides."""
+    model, hf = ours(), peer("sdpa")
+    for batch, mark in ((1, 1 / 2.8), (8, 1 / 1.8)):
+        tokens = random_tokens(batch, 16)
+        real = torch.ones_like(tokens)
+        yield ratio_row(
+            f"generate {batch} × (16 + 64)",
+            lambda tokens=tokens: model.generate(tokens, 64),
+            lambda tokens=tokens, real=real: hf.generate(
+                tokens, attention_mask=real, max_new_tokens=64, min_new_tokens=64, do_sample=False, pad_token_id=2
+            ),
+            mark,
+            5,
+        )
+    tokens = random_tokens(1, 16)
+    yield ratio_row(
+        "generate with all residuals recorded ÷ without",
+        lambda: model.generate(tokens, 64, return_cache=True, names="blocks.*.hook_resid_*"),
+        lambda: model.generate(tokens, 64),
+        1.1,
+        5,
+    )
+
+
 def loading() -> Iterator[Row]:
     """Import and load, each in new interpreters."""
     clock = "import time; start = time.perf_counter(); {}; print(time.perf_counter() - start)"
@@ -117,6 +142,7 @@ CASES: dict[str, Callable[[], Iterator[Row]]] = {
     "recording": recording,
     "idle_points": idle_points,
     "head_scores": head_scores,
+    "generation": generation,
     "loading": loading,
     "command_line": command_line,
 }

@@ -4,8 +4,9 @@
 
 Every factory takes the same optional selection, by keyword: `batch`, `positions`, `heads` (KV heads at points that have
 those) and `neurons`; each is an index, a list or a slice, negative indices count from the end, and what is left out
-selects everything. Positions are columns of the token grid, also while a cache is being continued. A selection that
-touches no cell is a `UsageError`: an edit never silently does nothing.
+selects everything. A selection that touches no cell is a `UsageError`: an edit never silently does nothing. Positions
+are columns of the token grid. While a text is read piece by piece through a cache they keep that meaning, counted from
+its start: the edit acts when that column is read.
 
 What each ablation tells differs: zero takes a component out of its usual range; mean and resample keep it there
 (Chan et al. 2022, "Causal scrubbing"; Zhang & Nanda 2024). Report which one was used.
@@ -181,23 +182,32 @@ def _edit(change: Callable[[Tensor, HookPoint], Tensor], where: Where) -> HookFn
 
 
 def _open_index(value: Tensor, point: HookPoint, where: Where) -> tuple[Tensor, ...] | None:
-    """Index tensors, one an axis, that broadcast to the selected block; None where a continued run has passed it."""
+    """Index tensors, one an axis, that broadcast to the selected block; None if this piece of the text holds none."""
     chosen = [torch.arange(size) for size in value.shape]
     for key, selection in where.items():
         axis = next((i for i, name in enumerate(point.spec.axes) if name in _AXES[key]), None)
         if axis is None:
             raise UsageError(f"{point.name} has no axis to select {key} on; its axes are {' '.join(point.spec.axes)}.")
         label = f"{key} of {point.name}"
-        if key == "positions" and point.rows.start:
-            start, end = point.rows.start, point.rows.start + value.shape[axis]
-            columns = _indices(selection, end, label)  # type: ignore[arg-type]
-            chosen[axis] = columns[columns >= start] - start
+        if key == "positions" and point.rows.partial:
+            chosen[axis] = _columns(selection, point.rows.start, value.shape[axis], label)  # type: ignore[arg-type]
         else:
             chosen[axis] = _indices(selection, value.shape[axis], label)  # type: ignore[arg-type]
     if any(len(indices) == 0 for indices in chosen):
         return None
     rank = value.dim()
     return tuple(ix.to(value.device).view([-1 if i == j else 1 for j in range(rank)]) for i, ix in enumerate(chosen))
+
+
+def _columns(selection: Index, start: int, count: int, label: str) -> Tensor:
+    """Rows of the `count` that are being read, for a selection of columns of a text that is read piece by piece."""
+    if isinstance(selection, slice):
+        indices = list(range(start + count))[selection]
+    else:
+        indices = [selection] if isinstance(selection, int) else [int(index) for index in selection]
+        if any(index < 0 for index in indices):
+            raise UsageError(f"A text that is read piece by piece has no end to count from: {label} {indices}.")
+    return torch.tensor([index - start for index in indices if start <= index < start + count], dtype=torch.long)
 
 
 def _indices(selection: Index, size: int, label: str) -> Tensor:

@@ -35,6 +35,8 @@ class Rows:
     """Absolute position of each row in its own text, padding not counted."""
     start: int = 0
     """Column of the token grid at which the rows begin: 0, or the length of a cache that they continue."""
+    partial: bool = False
+    """Whether they are a part of a longer text that is read piece by piece, through a cache."""
 
 
 class HookPoint:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from interp.errors import HookError
 from interp.models.config import ModelConfig
+from interp.models.kv_cache import KVCache
 from interp.models.linear import linear
 from interp.models.norm import RMSNorm
 from interp.models.point import hook_point
@@ -30,18 +31,32 @@ class Reading:
     """Real keys at or before each query; None: plain causal attention without padding."""
     padded: Bool[Tensor, "batch query_pos"] | None = None
     """Queries that are padding: their pattern and z are zero."""
+    kv_cache: KVCache | None = None
+    """Keys and values of earlier columns, which the new rows read and join."""
 
 
 def reading(
-    config: ModelConfig, positions: Int[Tensor, "batch pos"], mask: Bool[Tensor, "batch pos"] | None
+    config: ModelConfig,
+    positions: Int[Tensor, "batch query_pos"],
+    mask: Bool[Tensor, "batch key_pos"] | None,
+    kv_cache: KVCache | None = None,
 ) -> Reading:
-    """What the attention layers of a full forward pass share, for rows at these positions and this padding."""
+    """What the attention layers of a forward pass share, for rows at these positions.
+
+    `mask` covers all columns that can be read; the rows are the last of them.
+    """
     if mask is None:
-        return Reading(rotation(config.rotary, config.d_head, positions[:1]))
-    length = mask.shape[1]
-    causal = torch.ones(length, length, dtype=torch.bool, device=mask.device).tril()
-    allowed = causal & mask[:, None, :] & mask[:, :, None]
-    return Reading(rotation(config.rotary, config.d_head, positions), allowed, ~mask)
+        return Reading(rotation(config.rotary, config.d_head, positions[:1]), kv_cache=kv_cache)
+    rows = positions.shape[1]
+    real = mask[:, -rows:]
+    allowed = causal(rows, mask.shape[1], mask.device) & mask[:, None, :] & real[:, :, None]
+    return Reading(rotation(config.rotary, config.d_head, positions), allowed, ~real, kv_cache)
+
+
+def causal(n_queries: int, n_keys: int, device: torch.device) -> Bool[Tensor, "1 query_pos key_pos"]:
+    """True where a key is not later than its query; the queries are the last of the keys."""
+    everything = torch.ones(1, n_queries, n_keys, dtype=torch.bool, device=device)
+    return everything.tril(n_keys - n_queries)
 
 
 @dataclass(frozen=True)
@@ -93,6 +108,7 @@ class Attention(nn.Module):
         self.qkv_bias = nn.Parameter(torch.empty(rows), requires_grad=False) if config.qkv_bias else None
         self.out_bias = nn.Parameter(torch.empty(config.d_model), requires_grad=False) if config.o_bias else None
         block = prefix.rsplit(".", 1)[0]
+        self.layer = int(block.rsplit(".", 1)[1])
         self.hook_q_input = hook_point(f"{block}.hook_q_input")
         self.hook_k_input = hook_point(f"{block}.hook_k_input")
         self.hook_v_input = hook_point(f"{block}.hook_v_input")
@@ -109,6 +125,8 @@ class Attention(nn.Module):
         """The sublayer's output for the residual that it reads through its norm."""
         q, k, v = self.project(resid, norm)
         rot_q, rot_k = self.hook_rot_q(reading.rotation(q)), self.hook_rot_k(reading.rotation(k))
+        if reading.kv_cache is not None:
+            rot_k, v = reading.kv_cache.extend(self.layer, rot_k, v)
         if self.hook_attn_scores.listened or self.hook_pattern.listened:
             z = self.explicit_z(rot_q, rot_k, v, reading)
         else:
@@ -140,12 +158,17 @@ class Attention(nn.Module):
         reading: Reading,
     ) -> Float[Tensor, "batch query_pos head d_head"]:
         """z by the fused kernel, which never forms the pattern."""
-        mask = None if reading.allowed is None else reading.allowed[:, None]
+        n_queries, n_keys = q.shape[1], k.shape[1]
+        plain = reading.allowed is None and n_queries == n_keys
+        if reading.allowed is None:
+            mask = None if plain or n_queries == 1 else causal(n_queries, n_keys, q.device)[:, None]
+        else:
+            mask = reading.allowed[:, None]
         if mask is not None and reading.padded is not None:
             mask = mask | reading.padded[:, None, :, None]
         q, k, v = (_packed(x).transpose(1, 2) for x in (q, k, v))
         grouped = self.n_heads != self.n_kv_heads
-        z = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=grouped)
+        z = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=plain, enable_gqa=grouped)
         z = z.transpose(1, 2)
         return z if reading.padded is None else z.masked_fill(reading.padded[:, :, None, None], 0)
 
@@ -160,9 +183,7 @@ class Attention(nn.Module):
         n_queries, n_keys = q.shape[1], k.shape[1]
         grouped = rearrange(q * self.scale, "b p (g r) d -> b g (r p) d", g=self.n_kv_heads)
         scores = rearrange(grouped @ k.permute(0, 2, 3, 1), "b g (r p) s -> b (g r) p s", p=n_queries)
-        allowed = reading.allowed
-        if allowed is None:
-            allowed = torch.ones(1, n_queries, n_keys, dtype=torch.bool, device=q.device).tril(n_keys - n_queries)
+        allowed = causal(n_queries, n_keys, q.device) if reading.allowed is None else reading.allowed
         scores = self.hook_attn_scores(scores.masked_fill(~allowed[:, None], -torch.inf))
         pattern = self.hook_pattern(softmax(scores, reading.padded))
         grouped = rearrange(pattern, "b (g r) p s -> b g (r p) s", g=self.n_kv_heads)

@@ -11,8 +11,11 @@ from interp.errors import BudgetError, UsageError
 from interp.models.config import ModelConfig
 
 
-def check_tokens(tokens: Tensor, mask: Tensor | None, config: ModelConfig) -> None:
-    """Raise `UsageError` unless these are token ids [batch, pos] that the model can read, with a mask that fits."""
+def check_tokens(tokens: Tensor, mask: Tensor | None, config: ModelConfig, *, continued: bool = False) -> None:
+    """Raise `UsageError` unless these are token ids [batch, pos] that the model can read, with a mask that fits.
+
+    Only rows that continue earlier ones may hold nothing but padding: their text has ended.
+    """
     if not isinstance(tokens, Tensor) or tokens.dim() != 2 or tokens.is_floating_point() or tokens.dtype == torch.bool:
         came = f"{tuple(tokens.shape)} {tokens.dtype}" if isinstance(tokens, Tensor) else type(tokens).__name__
         raise UsageError(
@@ -30,14 +33,14 @@ def check_tokens(tokens: Tensor, mask: Tensor | None, config: ModelConfig) -> No
                 f"Token id {outside[0].item()} is out of range: the vocabulary has ids 0 to {config.d_vocab - 1}."
             )
     if mask is not None:
-        _check_mask(mask, tokens)
+        _check_mask(mask, tokens, continued)
 
 
-def _check_mask(mask: Tensor, tokens: Tensor) -> None:
+def _check_mask(mask: Tensor, tokens: Tensor, continued: bool) -> None:
     if mask.shape != tokens.shape or mask.dtype != torch.bool:
         wanted, came = tuple(tokens.shape), f"{tuple(mask.shape)} {mask.dtype}"
         raise UsageError(f"The mask is a boolean tensor {wanted}, True at real tokens, not {came}.")
-    if mask.device.type == "cpu" and not bool(mask.any(-1).all()):
+    if not continued and mask.device.type == "cpu" and not bool(mask.any(-1).all()):
         raise UsageError("The mask leaves a sequence without any real token; drop that row.")
 
 

@@ -62,9 +62,12 @@ def _llama3(config: RotaryConfig, frequencies: Float[Tensor, "half"]) -> Float[T
 
 
 def row_positions(
-    batch: int, length: int, mask: Bool[Tensor, "batch pos"] | None, device: torch.device
+    batch: int, start: int, end: int, mask: Bool[Tensor, "batch end"] | None, device: torch.device
 ) -> Int[Tensor, "batch pos"]:
-    """Absolute positions of the rows: real tokens are counted, padding is not."""
+    """Absolute positions of columns `start` to `end`: real tokens are counted, padding is not.
+
+    `mask` covers all columns from 0 on, those before `start` too.
+    """
     if mask is None:
-        return torch.arange(length, device=device).expand(batch, length)
-    return (mask.long().cumsum(-1) - 1).clamp(min=0)
+        return torch.arange(start, end, device=device).expand(batch, end - start)
+    return (mask.long().cumsum(-1) - 1).clamp(min=0)[:, start:]

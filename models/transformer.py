@@ -7,9 +7,9 @@ Sublayers read the residual stream through a norm and add to it (pre-norm). Name
 switches gradients off and never copies a value to the host.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Literal, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -23,6 +23,8 @@ from interp.models.batching import pad
 from interp.models.checks import check_budget, check_tokens
 from interp.models.config import ModelConfig
 from interp.models.ffn import GatedFFN
+from interp.models.generation import WritingOptions, writer
+from interp.models.kv_cache import KVCache
 from interp.models.linear import linear
 from interp.models.norm import RMSNorm
 from interp.models.point import hook_point
@@ -108,13 +110,15 @@ class Transformer(nn.Module):
         self,
         tokens: Int[Tensor, "batch pos"],
         mask: Bool[Tensor, "batch pos"] | None = None,
+        kv_cache: KVCache | None = None,
     ) -> Logits:
         """Logits at every position.
 
         `mask` is True at real tokens: padding on either side is never read, and positions count real tokens only.
+        With a `kv_cache` the tokens continue what it holds, and it then holds them too; the logits are theirs alone.
         Raises `UsageError` for tokens outside the vocabulary, no tokens, or more than the context holds.
         """
-        logits = self._run(tokens, mask)
+        logits = self._run(tokens, mask, kv_cache=kv_cache)
         assert logits is not None
         return logits
 
@@ -196,6 +200,49 @@ class Transformer(nn.Module):
                 logits, gradients = self._run(tokens, mask, stop_at_layer), None
         return logits, self._cache(recording, tokens, mask, gradients)
 
+    @overload
+    def generate(
+        self, tokens: Int[Tensor, "batch pos"], max_new_tokens: int = 64, **how: Unpack[WritingOptions]
+    ) -> Int[Tensor, "batch total"]: ...
+    @overload
+    def generate(
+        self,
+        tokens: Int[Tensor, "batch pos"],
+        max_new_tokens: int = 64,
+        *,
+        return_cache: Literal[True],
+        names: Names = None,
+        **how: Unpack[WritingOptions],
+    ) -> tuple[Int[Tensor, "batch total"], ActivationCache]: ...
+    def generate(
+        self,
+        tokens: Int[Tensor, "batch pos"],
+        max_new_tokens: int = 64,
+        *,
+        return_cache: bool = False,
+        names: Names = None,
+        **how: Unpack[WritingOptions],
+    ) -> Int[Tensor, "batch total"] | tuple[Int[Tensor, "batch total"], ActivationCache]:
+        """Continue each row by up to `max_new_tokens`: tokens [batch, pos], prompt included.
+
+        Greedy unless a `temperature` is given (also: `top_k`, `top_p`, `repetition_penalty`, `seed`; see `Sampling`). A
+        row ends behind the first token or text in `stop` and is filled up with padding. `mask` marks padding of the
+        prompts; `kv_cache` continues what was read before, whose tokens are not repeated in the result. With
+        `return_cache` comes `(tokens, cache)`: the named points over prompt and continuation, recorded while the
+        active hooks edit, as one full forward pass would show them.
+        """
+        chosen = self._points.resolve(names) if return_cache else None
+        write = writer(self, tokens, max_new_tokens, **how)
+        for _ in write.steps(max_new_tokens, chosen):
+            pass
+        return write.tokens if chosen is None else (write.tokens, write.stitched(chosen))
+
+    def stream(
+        self, tokens: Int[Tensor, "batch pos"], max_new_tokens: int = 64, **how: Unpack[WritingOptions]
+    ) -> Iterator[Int[Tensor, "batch"]]:
+        """The same, one token of every row at a time; hooks act on a step if they are active when it is asked for."""
+        return writer(self, tokens, max_new_tokens, **how).steps(max_new_tokens, None)
+
     def cache_bytes(
         self, batch: int, pos: int, names: Names = None, *, positions: Positions = None, itemsize: int | None = None
     ) -> int:
@@ -238,6 +285,10 @@ class Transformer(nn.Module):
         return f"Transformer({self.provenance['model']}: {shape}, {str(self.dtype)[6:]} on {self.device})"
 
     # ------------------------------------------------------------------------------------------------- tokens
+
+    @property
+    def has_tokenizer(self) -> bool:
+        return self._tokenizer is not None
 
     @property
     def tokenizer(self) -> "Tokenizer":
@@ -352,20 +403,29 @@ class Transformer(nn.Module):
     def _unembedding(self) -> Float[Tensor, "d_vocab d_model"]:
         return self.embed if self.unembed is None else self.unembed
 
-    def _run(self, tokens: Tensor, mask: Tensor | None, stop_at_layer: int | None = None) -> Logits | None:
+    def _run(
+        self, tokens: Tensor, mask: Tensor | None, stop_at_layer: int | None = None, kv_cache: KVCache | None = None
+    ) -> Logits | None:
         """The forward pass, read from top to bottom; it ends early, without logits, where it is told to stop."""
-        check_tokens(tokens, mask, self.config)
+        check_tokens(tokens, mask, self.config, continued=kv_cache is not None)
         tokens = tokens.to(self.device)
         mask = None if mask is None else mask.to(self.device)
-        positions = row_positions(tokens.shape[0], tokens.shape[1], mask, self.device)
-        shared = reading(self.config, positions, mask)
-        with rows_active(Rows(positions)):
+        (batch, count), start = tokens.shape, 0
+        if kv_cache is not None:
+            kv_cache.check(self.config, tokens, self.device, self.dtype)
+            start, mask = kv_cache.length, kv_cache.prepare(count, mask)
+        positions = row_positions(batch, start, start + count, mask, self.device)
+        shared = reading(self.config, positions, mask, kv_cache)
+        with rows_active(Rows(positions, start, partial=kv_cache is not None)):
             resid = self.hook_embed(nn.functional.embedding(tokens, self.embed))
             for block in self.layers[: None if stop_at_layer is None else self._layer(stop_at_layer)]:
                 resid = block(resid, shared)
             if stop_at_layer is not None:
                 return None
-            return self.hook_logits(linear(self.ln_final(resid), self._unembedding))
+            logits = self.hook_logits(linear(self.ln_final(resid), self._unembedding))
+        if kv_cache is not None:
+            kv_cache.commit(count)
+        return logits
 
     def _layer(self, layer: int) -> int:
         count = self.config.n_layers

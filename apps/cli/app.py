@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 import interp
-from interp.apps.cli import demo, induction, lens, models, points
+from interp.apps.cli import demo, generate, induction, lens, models, points
 from interp.apps.cli.output import write_error
 from interp.errors import InterpError
 
@@ -23,6 +23,7 @@ EPILOG = """\b
 Examples:
   interp demo                                            a first result, with a report to open in a browser
   interp lens "The Eiffel Tower is located in the city of" --answer " Paris"
+  interp generate "Once upon a time" --max-new-tokens 40
   interp induction --top 5 --json
   interp points "blocks.0.attn.*"
 
@@ -49,6 +50,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 110},
 )
 app.command("demo", epilog=demo.EPILOG, short_help="A first result from a real model, as a report.")(demo.demo)
+app.command("generate", epilog=generate.EPILOG, short_help="A continuation of a text, as it is written.")(
+    generate.generate
+)
 app.command("lens", epilog=lens.EPILOG, short_help="What each layer would say next.")(lens.lens)
 app.command("induction", epilog=induction.EPILOG, short_help="Scores of every attention head.")(induction.induction)
 app.command("points", epilog=points.EPILOG, short_help="The hook points of a model.")(points.points)
