@@ -5,8 +5,9 @@ models is a table that turns its configuration into a `ModelConfig` (`models/fam
 """
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from interp.errors import LoadError
 
@@ -17,6 +18,21 @@ RotaryScaling = Literal["default", "linear", "llama3"]
 def _require(condition: bool, message: str) -> None:
     if not condition:
         raise LoadError(f"The model configuration contradicts itself: {message}.")
+
+
+def _require_count(name: str, value: object) -> None:
+    """True and False are whole numbers to Python, not here."""
+    whole = isinstance(value, int) and not isinstance(value, bool) and value > 0
+    _require(whole, f"{name} is {value!r}, it must be a positive whole number")
+
+
+def _require_positive(name: str, value: object) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+    _require(number, f"{name} is {value!r}, it must be positive and finite")
+
+
+def _require_one_of(name: str, value: object, known: tuple[str, ...]) -> None:
+    _require(value in known, f"{name} is {value!r}, it must be one of {', '.join(known)}")
 
 
 @dataclass(frozen=True)
@@ -36,13 +52,13 @@ class RotaryConfig:
     original_context: int = 8192
 
     def __post_init__(self) -> None:
-        _require(self.theta > 0, f"rotary theta is {self.theta}, it must be positive")
-        _require(self.scaling in ("default", "linear", "llama3"), f"rotary scaling {self.scaling!r} is not known")
-        _require(self.factor > 0, f"rotary factor is {self.factor}, it must be positive")
+        _require_one_of("rotary scaling", self.scaling, get_args(RotaryScaling))
+        for name in ("theta", "factor", "low_freq_factor", "high_freq_factor"):
+            _require_positive(f"rotary {name}", getattr(self, name))
+        _require_count("rotary original_context", self.original_context)
         if self.scaling == "llama3":
-            ordered = 0 < self.low_freq_factor < self.high_freq_factor
             _require(
-                ordered,
+                self.low_freq_factor < self.high_freq_factor,
                 f"low_freq_factor {self.low_freq_factor} must lie below high_freq_factor {self.high_freq_factor}",
             )
 
@@ -69,12 +85,16 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         for name in ("n_layers", "d_model", "n_heads", "n_kv_heads", "d_head", "d_mlp", "d_vocab", "n_ctx"):
+            _require_count(name, getattr(self, name))
+        for name in ("qkv_bias", "o_bias", "mlp_bias", "tied_embeddings"):
             value = getattr(self, name)
-            _require(isinstance(value, int) and value > 0, f"{name} is {value!r}, it must be a positive whole number")
+            _require(isinstance(value, bool), f"{name} is {value!r}, it must be True or False")
+        _require_positive("norm_eps", self.norm_eps)
+        _require_one_of("activation", self.activation, get_args(Activation))
+        _require(isinstance(self.rotary, RotaryConfig), f"rotary is {self.rotary!r}, it must be a RotaryConfig")
         shared = self.n_heads % self.n_kv_heads == 0
         _require(shared, f"{self.n_heads} query heads cannot share {self.n_kv_heads} KV heads evenly")
         _require(self.d_head % 2 == 0, f"rotary positions turn pairs, so d_head must be even, not {self.d_head}")
-        _require(self.norm_eps > 0, f"norm_eps is {self.norm_eps}, it must be positive")
 
     @property
     def queries_per_kv(self) -> int:
