@@ -1,7 +1,7 @@
 """Typed reading of a published configuration, which remembers what was read so that the rest can be refused."""
 
 import fnmatch
-import math
+import sys
 from collections.abc import Iterable, Mapping
 
 from interp.errors import LoadError
@@ -28,7 +28,8 @@ class Fields:
     def number(self, key: str, default: float | None = None) -> float:
         """A finite number."""
         value = self._take(key, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        finite = isinstance(value, int | float) and abs(value) <= sys.float_info.max  # JSON's integers have no bound
+        if isinstance(value, bool) or not finite:
             raise self._wrong(key, value, "a finite number")
         return float(value)
 

@@ -47,7 +47,6 @@ HARMLESS = (
         "_name_or_path",
         "_model_name_or_path",
         "architectures",
-        "model_type",
         "transformers_version",
         "transformers.js_config",
         "is_llama_config",
@@ -77,6 +76,7 @@ HARMLESS = (
 def read_config(checkpoint: Checkpoint) -> ModelConfig:
     """The configuration in `config.json`, with the defaults that `transformers` gives to fields of older files."""
     fields = Fields(checkpoint.fields, f"The configuration of {checkpoint.source}")
+    _check_model_type(fields)
     n_heads, d_model = fields.integer("num_attention_heads"), fields.integer("hidden_size")
     for key, value in (("rope_interleaved", False), ("is_encoder_decoder", False), ("add_cross_attention", False)):
         fields.must_be(key, value)
@@ -101,6 +101,16 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
     )
     fields.refuse_others(HARMLESS)
     return config
+
+
+def _check_model_type(fields: Fields) -> None:
+    """The second name of the architecture, which `transformers` goes by: the two must agree."""
+    stated = fields.word("model_type", "llama")
+    if stated != "llama":
+        raise LoadError(
+            f"{fields.source} contradicts itself: its architecture is LlamaForCausalLM, whose model_type is 'llama', "
+            f"but model_type is {stated!r}. Correct whichever is wrong in a copy of the configuration."
+        )
 
 
 def even_share(d_model: int, n_heads: int, source: str) -> int:

@@ -234,6 +234,12 @@ def test_rotary_settings_read_alike_in_their_older_and_newer_form(fields: dict[s
         ({"num_key_value_heads": 2}, "3 query heads cannot share 2 KV heads"),
         ({"rms_norm_eps": float("nan")}, "rms_norm_eps is nan; it must be a finite number"),
         ({"rms_norm_eps": -1.0}, "norm_eps is -1.0"),
+        ({"rms_norm_eps": 10**400}, r"rms_norm_eps is 1000.*\.\.\.; it must be a finite number"),
+        (
+            {"model_type": "mistral"},
+            "contradicts itself: its architecture is LlamaForCausalLM.*model_type is 'mistral'",
+        ),
+        ({"model_type": 3}, "model_type is 3; it must be a string"),
         ({"attention_bias": 1}, "attention_bias is 1; it must be true or false"),
         (
             {"rope_scaling": {"type": "yarn", "factor": 2.0}},
