@@ -58,9 +58,9 @@ def _fetched(repository: str, revision: str | None, fallback: Path | None) -> Pa
     except (OSError, ValueError, HfHubHTTPError) as error:
         if fallback is not None:
             return fallback
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
         raise LoadError(
             f"{repository}{f' at {revision}' if revision else ''} is not in the local Hugging Face cache and could "
-            f"not be fetched: {reason} To provide it by hand, download its config.json, safetensors and tokenizer.json "
-            "where there is a network, and load that folder."
+            f"not be fetched: {reason}. To provide it by hand, download its config.json, safetensors and "
+            "tokenizer.json where there is a network, and load that folder."
         ) from error

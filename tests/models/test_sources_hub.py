@@ -55,6 +55,18 @@ def test_without_a_network_one_error_says_what_to_do(hub_cache: Path) -> None:
         load("someone/absent", device="cpu")
 
 
+@pytest.mark.parametrize("reason", ["Name or service not known", "The repository is gone.", ""])
+def test_the_reason_ends_before_the_advice_begins(
+    reason: str, hub_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(*_: object, **__: object) -> str:
+        raise OSError(reason)
+
+    monkeypatch.setattr("interp.models.sources.hub.snapshot_download", unreachable)
+    with pytest.raises(LoadError, match=rf"fetched: {reason.rstrip('.') or 'OSError'}\. To provide it by hand"):
+        load("someone/absent", device="cpu")
+
+
 def test_a_name_that_cannot_be_a_repository_is_a_load_error(hub_cache: Path) -> None:
     with pytest.raises(LoadError, match="could not be fetched"):
         load("some..one/tiny--x", device="cpu")
