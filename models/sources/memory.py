@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 import torch
+from tokenizers import Tokenizer as Backend
 from torch import Tensor
 
 from interp.errors import LoadError, UsageError
@@ -36,6 +37,7 @@ class PublishedModel(Protocol):
 
 def open_memory(hf_model: PublishedModel, tokenizer: object | None = None) -> Checkpoint:
     """Open a model in memory. Its weights will be copied: later changes to `hf_model` do not reach ours."""
+    _check_model(hf_model)
     architecture = type(hf_model).__name__
     tensors = dict(hf_model.state_dict())
     return Checkpoint(
@@ -47,6 +49,17 @@ def open_memory(hf_model: PublishedModel, tokenizer: object | None = None) -> Ch
         read=functools.partial(_read, tensors),
         tokenizer=functools.partial(_wrapped, tokenizer),
         sha256=functools.partial(_sha256, tensors),
+    )
+
+
+def _check_model(hf_model: object) -> None:
+    state, config = getattr(hf_model, "state_dict", None), getattr(hf_model, "config", None)
+    if callable(state) and callable(getattr(config, "to_dict", None)):
+        return
+    came = repr(hf_model) if isinstance(hf_model, str) else f"an object of type {type(hf_model).__name__}"
+    raise UsageError(
+        f"A transformers model in memory is expected, such as AutoModelForCausalLM.from_pretrained(…) gives, not "
+        f"{came}. A name, a folder or a file goes to load."
     )
 
 
@@ -71,14 +84,14 @@ def _sha256(tensors: Mapping[str, Tensor]) -> str:
 
 
 def _wrapped(tokenizer: object | None) -> Tokenizer | None:
-    """Our tokenizer around the `tokenizers` pipeline inside a `transformers` one."""
+    """Our tokenizer around a `tokenizers` pipeline, by itself or inside a tokenizer of `transformers`."""
     if tokenizer is None or isinstance(tokenizer, Tokenizer):
         return tokenizer
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
+    backend = tokenizer if isinstance(tokenizer, Backend) else getattr(tokenizer, "backend_tokenizer", None)
+    if not isinstance(backend, Backend):
         raise UsageError(
             f"A tokenizer of type {type(tokenizer).__name__} has no `tokenizers` pipeline inside. Give a fast "
-            "tokenizer of transformers, an interp Tokenizer, or None."
+            "tokenizer of transformers, a tokenizers.Tokenizer, an interp Tokenizer, or None."
         )
     stated = {role: getattr(tokenizer, f"{role}_token", None) for role in _ROLES}
     return Tokenizer.from_json(

@@ -1,5 +1,6 @@
 """One door for every model: what it accepts, what it refuses, what it costs, and what the model then is."""
 
+import json
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from tiny import BASE, CONFIGS, random_tokens, tiny
 
 from interp.errors import LoadError, UsageError
 from interp.models.filling import Axes
-from interp.models.loading import from_transformers, load
+from interp.models.loading import from_transformers, load, read_config
 from interp.models.sources import wheel
 from interp.models.sources.files import combined_sha256, file_sha256
 from interp.models.transformer import Transformer
@@ -50,10 +51,19 @@ def test_other_dtypes_are_a_usage_error(dtype: object, tmp_path: Path) -> None:
         load(tmp_path, dtype=dtype)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("device", ["tpu-pod", "cuda:99", "cpu:x"])
-def test_a_device_that_is_not_here_is_a_usage_error(device: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=f"'{device}' cannot be used here"):
-        load(tmp_path, device=device)
+@pytest.mark.parametrize("device", ["tpu-pod", "cuda:99", "cpu:x", "hpu", "privateuseone", "xla", "", 1.5])
+def test_a_device_that_is_not_here_is_a_usage_error(device: object, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"'{device}' cannot be used here: ."):
+        load(tmp_path, device=device)  # type: ignore[arg-type]
+
+
+def test_weights_are_not_loaded_onto_a_device_without_values(tmp_path: Path) -> None:
+    hf = write_folder(tmp_path, BASE)
+    with pytest.raises(UsageError, match="'meta' holds shapes without values"):
+        load(tmp_path, device="meta")
+    with pytest.raises(UsageError, match="'meta' holds shapes without values"):
+        from_transformers(hf, device=torch.device("meta"))
+    assert Transformer(BASE, device="meta").W_E.shape == (BASE.d_vocab, BASE.d_model), "as a shape it may be built"
 
 
 def test_the_model_lands_on_the_device_asked_for(device: str, tmp_path: Path) -> None:
@@ -118,11 +128,36 @@ def test_a_pickle_is_refused_unopened_with_the_way_to_convert_it(suffix: str, ex
         ("/absent/folder", "neither a known model, a file"),
         ("a/b/c", "neither a known model, a file"),
         ("nul\0byte", "neither a known model"),
+        ("n" * 5000, r"'n{80}'… \(5000 characters\) cannot be looked up as a file or folder: File name too long\."),
+        ("org/" + "n" * 5000, r"\(5004 characters\) cannot be looked up"),
+        ("~nobody\0", "cannot be looked up as a file or folder: embedded null byte"),
     ],
 )
 def test_names_of_nothing_are_a_load_error(name: str, message: str) -> None:
     with pytest.raises(LoadError, match=message):
         load(name)
+
+
+@pytest.mark.parametrize("name", [5, None, b"smollm2-135m", torch.nn.Linear(1, 1)])
+def test_what_is_no_name_is_a_usage_error(name: object) -> None:
+    for door in (load, read_config):
+        with pytest.raises(UsageError, match=f"named by a string or a path, not by {type(name).__name__}"):
+            door(name)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors.index.json"])
+def test_one_file_of_a_folder_asks_for_the_folder(name: str, tmp_path: Path) -> None:
+    write_folder(tmp_path, BASE, shard_bytes=20_000)
+    with pytest.raises(LoadError, match=rf"{name} is one file of a model in .* load its folder, {tmp_path}\."):
+        load(tmp_path / name)
+
+
+def test_a_folder_that_contradicts_itself_about_the_architecture_is_refused(tmp_path: Path) -> None:
+    write_folder(tmp_path, BASE)
+    stated = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(stated | {"model_type": "mistral"}))
+    with pytest.raises(LoadError, match="contradicts itself: .* LlamaForCausalLM, .* model_type is 'mistral'"):
+        load(tmp_path, device="cpu")
 
 
 def test_a_lone_safetensors_file_asks_for_its_folder(tmp_path: Path) -> None:
@@ -164,6 +199,38 @@ def test_a_tokenizer_of_transformers_comes_along(tmp_path: Path) -> None:
     assert (model.tokenizer.pad_id, model.tokenizer.doc_separator_id) == (2, 0)
     with pytest.raises(UsageError, match="type int has no `tokenizers` pipeline"):
         from_transformers(hf, 3, device="cpu")
+
+
+def test_a_plain_tokenizers_pipeline_comes_along(tmp_path: Path) -> None:
+    hf, pipeline = write_folder(tmp_path, WITH_TEXT), small_tokenizer()
+    tokenizer = from_transformers(hf, pipeline, device="cpu").tokenizer
+    assert tokenizer.encode("the city, 12") == pipeline.encode("the city, 12").ids
+    assert tokenizer.doc_separator_id == 0
+    pipeline.enable_truncation(1)
+    assert len(tokenizer.encode("the city, 12")) > 1, "it is a copy"
+
+
+@pytest.mark.parametrize("model", ["gpt2", 5, torch.nn.Linear(1, 1)])
+def test_what_is_no_model_of_transformers_is_a_usage_error(model: object) -> None:
+    came = repr(model) if isinstance(model, str) else f"an object of type {type(model).__name__}"
+    with pytest.raises(UsageError, match=f"model in memory is expected.*not {came}. A name, a folder or a file goes"):
+        from_transformers(model)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("layout", ["folder", "gguf", "memory"])
+def test_a_model_loaded_in_inference_mode_has_gradients_afterwards(layout: str, tmp_path: Path) -> None:
+    write_gguf(tmp_path / "tiny.gguf", BASE)
+    with torch.inference_mode():
+        hf = write_folder(tmp_path, BASE)
+        if layout == "memory":
+            model = from_transformers(hf, device="cpu")
+        else:
+            model = load(tmp_path / "tiny.gguf" if layout == "gguf" else tmp_path, device="cpu")
+    assert not any(weight.is_inference() for weight in model.weights().values())
+    _, cache = model.run_with_cache(
+        random_tokens(BASE, 1, 5), names="hook_embed", gradients_of=lambda logits: logits[0, -1, 3]
+    )
+    assert float(cache.gradients["hook_embed"].abs().sum()) > 0
 
 
 def test_a_model_of_another_architecture_in_memory_is_refused() -> None:
