@@ -28,8 +28,8 @@ class Fields:
     def number(self, key: str, default: float | None = None) -> float:
         """A finite number."""
         value = self._take(key, default)
-        finite = isinstance(value, int | float) and abs(value) <= sys.float_info.max  # JSON's integers have no bound
-        if isinstance(value, bool) or not finite:
+        largest = sys.float_info.max  # JSON's whole numbers have no bound
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= largest:
             raise self._wrong(key, value, "a finite number")
         return float(value)
 

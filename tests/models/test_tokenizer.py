@@ -1,12 +1,15 @@
 """Text and tokens: equal to the published pipelines, never a lost byte, never a prefix that nobody asked for."""
 
+import ast
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
 import gguf
 import pytest
+import tree
 from published import small_tokenizer, write_gguf, write_tokenizer
 from tiny import BASE
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
@@ -121,6 +124,36 @@ def test_the_best_known_difference_is_two_spaces_before_a_digit(
 ) -> None:
     assert tokenizer.str_tokens(tokenizer.encode("a  5")) == ["a", "  ", "5"]
     assert published.tokenize("a  5") == ["a", "Ġ", "Ġ", "5"]
+
+
+def page_rows() -> list[list[str]]:
+    """Rows of the last table of docs/tokens.md: text, tokens here, tokens of `transformers`."""
+    page = (tree.ROOT / "docs/tokens.md").read_text(encoding="utf-8").partition("## Where `transformers`")[2]
+    rows = [re.findall("`([^`]*)`", line) for line in page.splitlines() if line.startswith("|")]
+    return [row for row in rows if len(row) == 3]
+
+
+@pytest.mark.parametrize(("text", "here", "there"), page_rows())
+def test_the_page_tells_the_differences_from_transformers_as_they_are(
+    text: str, here: str, there: str, tokenizer: Tokenizer, published: PublishedTokenizer
+) -> None:
+    text = ast.literal_eval(text)
+    assert tokenizer.str_tokens(tokenizer.encode(text)) == ast.literal_eval(here)
+    assert tokenizer.str_tokens(published(text).input_ids) == ast.literal_eval(there)
+    assert here != there
+
+
+def test_the_page_names_every_hand_picked_difference() -> None:
+    assert set(DIFFERENCES) <= {ast.literal_eval(text) for text, *_ in page_rows()}
+
+
+def test_the_page_names_the_characters_that_the_default_model_cannot_write(tokenizer: Tokenizer) -> None:
+    named = re.findall(r"U\+([0-9A-F]+)", (tree.ROOT / "docs/tokens.md").read_text(encoding="utf-8"))
+    for character in (chr(int(code, 16)) for code in named):
+        with pytest.raises(UsageError, match="no token for"):
+            tokenizer.prompt_ids(f"a{character}")
+    others = [chr(code) for code in range(0x20) if f"{code:04X}" not in named]
+    assert tokenizer.decode(tokenizer.prompt_ids("".join(others), "none")) == "".join(others)
 
 
 def test_control_markers_in_a_text_are_special_tokens_as_in_transformers(
