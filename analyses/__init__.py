@@ -71,6 +71,19 @@ _ALL = (
         papers=("Olsson et al. 2022, arXiv 2209.11895",),
         settings={**_REPEATED, "max_bytes": "memory for one block of logits"},
     ),
+    Analysis(
+        name="head-removal",
+        question="What does the second reading cost without these heads, and without others of the same layers?",
+        module="interp.analyses.heads",
+        function_name="remove_heads",
+        papers=("Olsson et al. 2022, arXiv 2209.11895", "Wang et al. 2022, arXiv 2211.00593"),
+        settings={
+            **_REPEATED,
+            "controls": "how many random draws from the same layers each removal is compared with",
+            "n_seqs": "how many random sequences are read, at least 2: a head is replaced by its mean over them",
+            "max_bytes": "memory for one block of logits",
+        },
+    ),
 )
 
 ANALYSES: dict[str, Analysis] = {analysis.name: analysis for analysis in _ALL}

@@ -29,3 +29,4 @@ def write(findings: Findings, frames: "dict[str, pd.DataFrame]", folder: Path) -
         finding.result.save(folder / "results" / f"{finding.sentence.slug}_lens")
     findings.induction.scores.save(folder / "results" / "heads")
     findings.induction.loss.save(folder / "results" / "repeat_loss")
+    findings.induction.removal.save(folder / "results" / "head_removal")

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from interp.analyses.head_removal import TOGETHER, named
+from interp.analyses.heads import TOGETHER, named
 from interp.apps.demo import texts
 from interp.apps.demo.figures import loss_curves, removal_bars, score_map, word_pattern
-from interp.apps.demo.questions import ABLATED, BEST, Findings, InductionFinding
+from interp.apps.demo.questions import BEST, Findings, InductionFinding
 from interp.apps.report import Code, Column, Figure, Section, Table, token
 from interp.apps.report.cells import share, written
 
@@ -114,9 +114,10 @@ def _cause_blocks(induction: InductionFinding, frames: "dict[str, pd.DataFrame]"
         f"Where the best heads look most (the first position aside) at the second {token(again['reading'][0])}. How "
         f"often, over all second readings, that is the word that came next: {hits}."
     )
+    asked = induction.removal.settings
     costs = (
-        f"Increase of the second-time loss in nats a token, on {ABLATED['n_seqs']} texts of {ABLATED['repeats']} × "
-        f"{ABLATED['seq_len']} random tokens."
+        f"Increase of the second-time loss in nats a token, on {asked['n_seqs']} texts of {asked['repeats']} × "
+        f"{asked['seq_len']} random tokens."
     )
     return [
         Figure(word_pattern(induction), texts.PATTERN.format(head=named(induction.best[0])), min_width=560),
@@ -128,11 +129,10 @@ def _cause_blocks(induction: InductionFinding, frames: "dict[str, pd.DataFrame]"
 
 def _code(findings: Findings) -> Code:
     name = findings.model.provenance["model"]
-    layer, head = findings.induction.best[0]
     asked = f"seed={findings.seed}, prefix={findings.prefix!r}"
     return Code(
         python=f"""import interp
-from interp import edits
+from interp.analyses.heads import remove_heads
 from interp.analyses.induction import score_heads
 from interp.analyses.repeat_loss import repeat_loss
 
@@ -141,9 +141,9 @@ scores = score_heads(model, {asked})
 scores.ranked(10)
 print(repeat_loss(model, {asked}).drop)
 
-# without head {layer}.{head}
-with model.hooks([("blocks.{layer}.attn.hook_z", edits.mean("batch", heads={head}))]):
-    print(repeat_loss(model, {asked}).drop)""",
+# without the best heads, and without others of the same layers
+removal = remove_heads(model, {list(findings.induction.best)}, {asked})
+print(*removal.summary(), sep="\\n")""",
         shell=f"""interp induction --top 10 \\
   --model {name} --prefix {findings.prefix} --seed {findings.seed}""",
     )

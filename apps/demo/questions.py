@@ -3,15 +3,15 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
-from interp.analyses.head_removal import Head, compared, planned, removal_losses
 from interp.apps.demo.words import WordList, read_words
 from interp.models.prompt_formats import PrefixPolicy
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from interp.analyses.heads import Head, HeadRemoval
     from interp.analyses.induction import InductionScores
     from interp.analyses.lens import LensResult
     from interp.analyses.repeat_loss import RepeatLoss
@@ -22,17 +22,6 @@ Working = Callable[[str], AbstractContextManager[Progress]]
 """Given a step's name, shows that it is under way and yields its progress callback."""
 
 BEST = 5
-CONTROLS = 3
-ABLATED: "Layout" = {"seq_len": 25, "repeats": 2, "n_seqs": 8}
-"""The texts on which heads are removed: shorter and fewer than those for the scores, since they are read many times."""
-
-
-class Layout(TypedDict):
-    """How repeated texts are laid out."""
-
-    seq_len: int
-    repeats: int
-    n_seqs: int
 
 
 @dataclass(frozen=True)
@@ -83,9 +72,13 @@ class InductionFinding:
     scores: "InductionScores"
     loss: "RepeatLoss"
     words: WordList
-    removals: "pd.DataFrame"
-    costs: "pd.DataFrame"
-    best: tuple[Head, ...]
+    removal: "HeadRemoval"
+    best: "tuple[Head, ...]"
+
+    @property
+    def costs(self) -> "pd.DataFrame":
+        """What each removal costs, beside its controls."""
+        return self.removal.to_frame().assign(controls=len(self.removal.axes["draw"]))
 
 
 @dataclass(frozen=True)
@@ -125,9 +118,9 @@ def _through_the_lens(model: "Transformer", sentence: Sentence, prefix: PrefixPo
 
 
 def _about_induction(model: "Transformer", prefix: PrefixPolicy, seed: int, working: Working) -> InductionFinding:
+    from interp.analyses.heads import remove_heads
     from interp.analyses.induction import score_heads
     from interp.analyses.repeat_loss import repeat_loss
-    from interp.analyses.repeated import repeated_text
 
     with working("Scoring every attention head") as progress:
         scores = score_heads(model, seed=seed, prefix=prefix, progress=progress)
@@ -135,7 +128,5 @@ def _about_induction(model: "Transformer", prefix: PrefixPolicy, seed: int, work
         loss = repeat_loss(model, seed=seed, prefix=prefix, progress=progress)
     best = tuple((int(row["layer"]), int(row["head"])) for row in scores.ranked(BEST).to_dict("records"))
     with working("Removing heads, and others to compare") as progress:
-        text = repeated_text(model, **ABLATED, seed=seed, prefix=prefix)
-        plan = planned(best, model.config.n_heads, controls=CONTROLS, seed=seed)
-        removals = removal_losses(model, text, plan, progress)
-    return InductionFinding(scores, loss, read_words(model, best, prefix), removals, compared(removals), best)
+        removal = remove_heads(model, best, seed=seed, prefix=prefix, progress=progress)
+    return InductionFinding(scores, loss, read_words(model, best, prefix), removal, best)

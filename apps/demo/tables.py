@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from interp.analyses.head_removal import named
+from interp.analyses.heads import named
 from interp.apps.demo.questions import Findings, InductionFinding, LensFinding
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def frames(findings: Findings) -> "dict[str, pd.DataFrame]":
     found["repeat_loss_places"] = induction.loss.to_frame()
     found["words"] = looked_at(induction)
     found["words_patterns"] = word_patterns(induction)
-    found["removals"] = induction.removals
+    found["removals"] = induction.removal.runs()
     found["removal_costs"] = induction.costs
     return found
 

@@ -13,11 +13,11 @@ import pandas as pd
 import pytest
 
 import interp
-from interp.analyses.head_removal import TOGETHER, planned
+from interp.analyses.heads import TOGETHER
 from interp.apps.cli import main
 from interp.apps.demo.files import write
 from interp.apps.demo.page import report
-from interp.apps.demo.questions import CONTROLS, Findings, ask
+from interp.apps.demo.questions import Findings, ask
 from interp.apps.demo.tables import frames, settled
 from interp.apps.report import Column, Report, Table
 from interp.apps.report.cells import written
@@ -125,33 +125,6 @@ def test_progress_is_reported_to_the_end_of_every_long_step(
     last = {label: (done, total) for label, done, total in asked[1]}
     assert len(last) == 3
     assert all(done == total for done, total in last.values())
-
-
-# ------------------------------------------------------------------------------------------------ the controls
-
-
-def test_controls_are_other_heads_of_the_same_layers_as_many_of_each() -> None:
-    best = [(18, 6), (17, 3), (17, 4)]
-    removals = planned(best, 9, controls=CONTROLS, seed=0)
-    named = {removal.label: removal.heads for removal in removals if not removal.control}
-    assert named == {"18.6": ((18, 6),), "17.3": ((17, 3),), "17.4": ((17, 4),), TOGETHER: tuple(best)}
-    for removal in removals:
-        if removal.control:
-            assert sorted(layer for layer, _ in removal.heads) == sorted(layer for layer, _ in named[removal.label])
-            assert not set(removal.heads) & set(best)
-    drawn = [removal.heads for removal in removals if removal.control and removal.label == "18.6"]
-    assert len(set(drawn)) == CONTROLS
-
-
-def test_the_same_seed_draws_the_same_controls() -> None:
-    plans = [planned([(3, 1), (5, 0)], 9, controls=4, seed=seed) for seed in (7, 7, 8)]
-    assert plans[0] == plans[1]
-    assert plans[0] != plans[2]
-
-
-def test_a_layer_of_two_heads_that_are_both_best_still_has_controls() -> None:
-    removals = planned([(0, 0), (0, 1)], 2, controls=1, seed=0)
-    assert all(removal.heads for removal in removals)
 
 
 @pytest.mark.parametrize(
@@ -281,7 +254,8 @@ def test_a_browser_draws_all_figures_and_asks_for_nothing_else(
 
 def test_the_results_can_be_read_back(folder: Path, findings: Findings) -> None:
     kept = {path.name: Result.load(path) for path in (folder / "results").iterdir()}
-    assert set(kept) == {"tower_lens", "gift_lens", "heads", "repeat_loss"}
+    assert set(kept) == {"tower_lens", "gift_lens", "heads", "repeat_loss", "head_removal"}
+    assert kept["head_removal"].identical(findings.induction.removal)
     assert kept["heads"].identical(findings.induction.scores)
     assert kept["tower_lens"].identical(findings.tower.result)
 
