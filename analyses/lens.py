@@ -151,9 +151,10 @@ def logit_lens(
     `row` says which text. `answers` are tokens to follow: ids, or texts of exactly one token. Positions count from
     the end if negative; padding is left out. About `max_bytes` of logits are held at once.
 
-    Raises `UsageError` for an empty text, an answer of several tokens, a position outside, or a batch without `row`.
+    Raises `UsageError` for an empty text, an answer of several tokens or named twice, a position outside, or a batch
+    without `row`.
     """
-    answer_ids = [token_id(model, answer) for answer in ([answers] if isinstance(answers, str) else answers)]
+    answer_ids = _answer_ids(model, [answers] if isinstance(answers, str) else answers)
     if not 1 <= top_k <= model.config.d_vocab:
         raise UsageError(f"top_k is {top_k}; expected 1 to {model.config.d_vocab}, the size of the vocabulary.")
     cache = source if isinstance(source, ActivationCache) else _record(model, source, prefix)
@@ -169,6 +170,14 @@ def logit_lens(
         settings={"answers": answer_ids, "positions": stream.positions, "top_k": top_k, "prefix": stated},
         provenance=provenance(model.provenance, tokens=stream.text, prefix=stated),
     )
+
+
+def _answer_ids(model: "Transformer", answers: Sequence[str | int]) -> list[int]:
+    ids = [token_id(model, answer) for answer in answers]
+    twice = [answer for place, answer in enumerate(answers) if ids[place] in ids[:place]]
+    if twice:
+        raise UsageError(f"The answer {twice[0]!r} is named twice. Expected different tokens; name each of them once.")
+    return ids
 
 
 def _record(model: "Transformer", source: Tensor | str, prefix: PrefixPolicy) -> ActivationCache:
@@ -190,7 +199,8 @@ def _stream(cache: ActivationCache, row: int, positions: Sequence[int] | None) -
     text = cache.tokens[row].tolist()
     recorded = list(range(len(text))) if cache.positions is None else cache.positions
     real = recorded if cache.mask is None else [place for place in recorded if cache.mask[row, place]]
-    wanted = real if positions is None else position_list(positions, len(text)) or real
+    chosen = position_list(positions, len(text))
+    wanted = real if chosen is None else chosen
     missing = [place for place in wanted if place not in real]
     if missing or len(set(wanted)) != len(wanted):
         what = f"position {missing[0]} was not recorded or is padding" if missing else "a position is named twice"

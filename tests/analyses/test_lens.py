@@ -129,9 +129,10 @@ def test_the_embedding_is_layer_minus_one() -> None:
     ("wrong", "message"),
     [
         ({"answers": [67]}, "67 is no token id"),
+        ({"answers": [5, 3, 5]}, "The answer 5 is named twice"),
         ({"top_k": 0}, "top_k is 0"),
         ({"top_k": 68}, "top_k is 68"),
-        ({"positions": [9]}, "position 9"),
+        ({"positions": [9]}, "9 lies outside"),
         ({"positions": [1, -8]}, "named twice"),
     ],
 )
@@ -183,6 +184,15 @@ class TestSmolLM2:
         lens = logit_lens(smollm2, "The Eiffel Tower is located in the city of", prefix="none", positions=[-1])
         assert lens["final_token"].tolist() == [" Paris"]
         assert lens["final_probability"][-1, 0] == pytest.approx(0.70, abs=0.01)
+
+    def test_one_answer_may_be_given_as_plain_text(self, smollm2: "Transformer") -> None:
+        lens = logit_lens(smollm2, "Who is", answers="he")
+        assert lens.axes["answer"] == ("he",)
+        assert lens["answer_probability"].shape[-1] == 1
+
+    def test_an_answer_that_is_named_as_text_and_as_id_is_named_twice(self, smollm2: "Transformer") -> None:
+        with pytest.raises(UsageError, match="named twice"):
+            logit_lens(smollm2, "Who is", answers=["he", smollm2.to_single_token("he")])
 
     def test_an_answer_of_several_tokens_is_refused(self, smollm2: "Transformer") -> None:
         with pytest.raises(UsageError, match="Seattlexyz"):
