@@ -15,7 +15,7 @@ import typer
 import interp
 from interp.apps.cli import demo, generate, induction, lens, models, points
 from interp.apps.cli.output import write_error
-from interp.errors import InterpError
+from interp.errors import InterpError, PointError
 
 INTERRUPTED = 130
 
@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InterpError as error:
         if debug:
             traceback.print_exc()
-        write_error(str(error))
+        write_error(f"{error}{_hint(error)}")
         return error.exit_code
     except Exception as error:  # noqa: BLE001  the last stop: whatever it is, the user gets a sentence and a code
         return _internal(error, debug)
@@ -103,6 +103,11 @@ def _run(arguments: list[str]) -> int:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
         return _interrupted() if code == INTERRUPTED else code
     return 0
+
+
+def _hint(error: InterpError) -> str:
+    """What a message that speaks of Python leaves open on the command line."""
+    return " On the command line, `interp points` lists them." if isinstance(error, PointError) else ""
 
 
 def _interrupted() -> int:

@@ -38,9 +38,10 @@ def generate(
 
     Prints the continuation alone as it is written; with --json, one document at the end.
     """
-    from interp.apps.cli.output import write_json
-    from interp.apps.cli.session import load_model
+    from interp.apps.cli.output import write_json, write_part
+    from interp.apps.cli.session import check_text, load_model
 
+    check_text(text)
     model = load_model(common)
     tokens = model.to_tokens(text, prefix=common.prefix)
     sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "repetition_penalty": repetition_penalty}
@@ -48,8 +49,8 @@ def generate(
     steps = model.stream(tokens, max_new_tokens, **asked)  # type: ignore[arg-type]
     if not common.as_json:
         for piece in pieces(model, steps):
-            typer.echo(piece, nl=False)
-        typer.echo()
+            write_part(piece)
+        write_part("\n")
         return
     ids = [int(step[0]) for step in steps]
     document = {"prompt": text, "continuation": model.tokenizer.decode(ids), "token_ids": ids}

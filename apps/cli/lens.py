@@ -36,8 +36,10 @@ def lens(
 
     Shows, layer by layer, the likeliest next tokens at one position of TEXT. With --out, all positions are saved.
     """
+    from interp.apps.cli.session import check_text, deliver, load_model, working
+
+    check_text(text)  # answers before torch is imported
     from interp.analyses.lens import logit_lens
-    from interp.apps.cli.session import deliver, load_model, working
 
     model = load_model(common)
     with working("Reading every layer", common):

@@ -23,9 +23,14 @@ BROKEN_PIPE = 141  # what a shell reports for a program that its reader left, as
 
 
 def write_data(text: str) -> None:
+    """Write a text to stdout and end its line."""
+    write_part(text if text.endswith("\n") else text + "\n")
+
+
+def write_part(text: str) -> None:
     """Write to stdout, now; if the reader has gone away, end quietly with code 141."""
     try:
-        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+        sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError as gone:
         _swallow_stdout()
@@ -138,25 +143,38 @@ def show_token(text: str) -> str:
 
 @contextlib.contextmanager
 def staged(folder: Path) -> Iterator[Path]:
-    """Yield a hidden folder beside `folder`; its files move there when the block ends well, and vanish otherwise.
+    """Yield a hidden folder; its files move to `folder` when the block ends well, and vanish otherwise.
 
-    Files of the same names are replaced, others that the folder holds stay. Raises `UsageError`, before any work is
-    done, if nothing can be written there.
+    Files of the same names are replaced, others that the folder holds stay. Raises `UsageError`, before the block
+    begins, if nothing can be written there.
     """
+    with _stage(folder) as stage:
+        yield stage
+        _move_into(stage, folder)
+
+
+def check_folder(folder: Path) -> None:
+    """Raises `UsageError` if nothing can be written there: to be asked before work whose result would be lost."""
+    with _stage(folder):
+        pass
+
+
+@contextlib.contextmanager
+def _stage(folder: Path) -> Iterator[Path]:
+    """An empty folder inside `folder`, or beside it as long as it does not exist; nothing of it stays behind."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"The output folder {str(folder)!r} is a file. Give --out a folder, it may be a new one.")
-    parent = folder.absolute().parent
-    made = [path for path in (parent, *parent.parents) if not path.exists()]
+    home = folder.absolute() if folder.exists() else folder.absolute().parent
+    made = [path for path in (home, *home.parents) if not path.exists()]
     try:
-        parent.mkdir(parents=True, exist_ok=True)
-        holder = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=parent))
+        home.mkdir(parents=True, exist_ok=True)
+        holder = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=home))
     except OSError as error:
         raise UsageError(f"Cannot write to {str(folder)!r}: {error.strerror}. Give --out another folder.") from error
     stage = holder / "out"  # mkdtemp's own folder is private, a result folder is an ordinary one
     stage.mkdir()
     try:
         yield stage
-        _move_into(stage, folder)
     finally:
         shutil.rmtree(holder, ignore_errors=True)
         for directory in made:  # those that are still empty were made for nothing

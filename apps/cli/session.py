@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from interp.apps.cli.options import Common
-from interp.apps.cli.output import show, staged, write_json, write_message
+from interp.apps.cli.output import check_folder, show, staged, write_json, write_message
 from interp.apps.cli.progress import Progress, step
+from interp.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,8 +19,16 @@ if TYPE_CHECKING:
     from interp.results import Result
 
 
+def check_text(text: str) -> None:
+    """Raises `UsageError` for an empty prompt: every model would refuse it, so none need be loaded."""
+    if not text:
+        raise UsageError("The text is empty: it has no tokens. Give at least one character of text.")
+
+
 def load_model(common: Common) -> "Transformer":
-    """The model that the options name, with its progress on stderr."""
+    """The model that the options name, with its progress on stderr; an --out that cannot be used is refused before."""
+    if common.out is not None:
+        check_folder(common.out)
     with working(f"Loading {common.model}", common) as progress:
         import interp
 

@@ -1,14 +1,21 @@
-"""A real browser for the pages that the apps write."""
+"""The command line in this process, and a real browser for the pages that the apps write."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
+import interp
+from interp.apps.cli import main
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+    from interp.models.transformer import Transformer
+
+Run = Callable[..., tuple[int, str, str]]
 
 FLAGS = [
     "--no-sandbox",
@@ -19,6 +26,35 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """`interp words…` in this process: exit code, stdout, stderr."""
+
+    def call(*words: str) -> tuple[int, str, str]:
+        code = main(words)
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return call
+
+
+@pytest.fixture
+def loaded(smollm2: "Transformer", monkeypatch: pytest.MonkeyPatch) -> "Transformer":
+    """Commands get the default model from memory, whatever they ask for."""
+    monkeypatch.setattr(interp, "load", lambda *_, **__: smollm2, raising=False)
+    return smollm2
+
+
+@pytest.fixture
+def unloadable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever loads a model fails the test."""
+
+    def fail(*_: object, **__: object) -> None:
+        pytest.fail("the weights were asked for")
+
+    monkeypatch.setattr(interp, "load", fail, raising=False)
 
 
 @pytest.fixture(scope="session")

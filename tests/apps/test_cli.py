@@ -17,8 +17,7 @@ from published import write_gguf
 from tiny import BASE
 
 import interp
-from interp.apps.cli import main
-from interp.apps.cli.output import show, staged, table, write_json
+from interp.apps.cli.output import check_folder, show, staged, table, write_json
 from interp.errors import InterpError, UsageError
 
 if TYPE_CHECKING:
@@ -34,25 +33,6 @@ def shell(*words: str, cwd: Path | None = None, **environment: str) -> subproces
     return subprocess.run(command, cwd=cwd, env=os.environ | environment, capture_output=True, text=True)
 
 
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """`interp words…` in this process: exit code, stdout, stderr."""
-
-    def call(*words: str) -> tuple[int, str, str]:
-        code = main(words)
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return call
-
-
-@pytest.fixture
-def loaded(smollm2: "Transformer", monkeypatch: pytest.MonkeyPatch) -> "Transformer":
-    """Commands get the default model from memory, whatever they ask for."""
-    monkeypatch.setattr(interp, "load", lambda *_, **__: smollm2, raising=False)
-    return smollm2
-
-
 # ------------------------------------------------------------------------------------------ help and version
 
 
@@ -60,7 +40,7 @@ def test_help_answers_before_anything_heavy_is_imported() -> None:
     code = "import sys; from interp.apps.cli import main; main(['--help']); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert {name.partition(".")[0] for name in done.stderr.split()} & HEAVY == set()
-    assert all(command in done.stdout for command in ("demo", "lens", "induction", "points", "models"))
+    assert all(command in done.stdout for command in ("demo", "generate", "lens", "induction", "points", "models"))
 
 
 def test_help_documents_the_exit_codes(run: Run) -> None:
@@ -73,7 +53,16 @@ def test_help_documents_the_exit_codes(run: Run) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [("demo",), ("lens",), ("induction",), ("points",), ("models", "list"), ("models", "show"), ("models", "pull")],
+    [
+        ("demo",),
+        ("generate",),
+        ("lens",),
+        ("induction",),
+        ("points",),
+        ("models", "list"),
+        ("models", "show"),
+        ("models", "pull"),
+    ],
 )
 def test_every_command_shows_an_example_of_itself(run: Run, words: tuple[str, ...]) -> None:
     code, printed, _ = run(*words, "--help")
@@ -111,14 +100,14 @@ def test_completion_is_written_for_a_shell() -> None:
         (["lens", "x", "--dtype", "int8"], "'float32', 'bfloat16', 'float16', 'float64'"),
         (["lens", "x", "--prefix", "bos"], "'doc', 'none', 'chat'"),
         (["lens", "x", "--top-k", "0"], "--top-k"),
-        (["lens", "x", "--device", "abacus"], "abacus"),
+        (["lens", "x", "--device", "abacus", "--quiet"], "abacus"),
         (["induction", "--repeats", "1"], "--repeats"),
         (["models", "pull", "smollm2-135"], "Did you mean 'smollm2-135m'?"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_a_wrong_argument_ends_with_2_and_one_message(run: Run, words: list[str], said: str) -> None:
-    code, printed, complaint = run(*words, "--quiet") if words[0] == "lens" and "--device" in words else run(*words)
+    code, printed, complaint = run(*words)
     assert code == 2
     assert printed == ""
     assert said in complaint
@@ -129,7 +118,6 @@ def test_a_wrong_argument_ends_with_2_and_one_message(run: Run, words: list[str]
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["lens", ""], "empty"),
         (["lens", "word " * 9000], "context"),
         (["lens", "x", "--answer", " Paris and London"], "' and'"),
         (["lens", "x", "--position", "7"], "7"),
@@ -177,12 +165,35 @@ def test_an_unknown_model_names_the_nearest(run: Run) -> None:
     assert "Did you mean 'smollm2-135m'?" in complaint
 
 
-def test_an_unwritable_folder_is_refused_before_the_work_begins(run: Run, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("unloadable")
+@pytest.mark.parametrize("words", [["demo"], ["lens", "x"], ["induction"]], ids=" ".join)
+@pytest.mark.parametrize(("out", "said"), [("file", "is a file"), ("file/x/y", "Cannot write"), ("/proc", "Cannot")])
+def test_an_unwritable_folder_is_refused_before_the_work_begins(
+    run: Run, tmp_path: Path, words: list[str], out: str, said: str
+) -> None:
     (tmp_path / "file").write_text("mine")
-    code, _, complaint = run("demo", "--out", str(tmp_path / "file"), "--quiet", "--model", "never-asked")
-    assert code == 2
-    assert "is a file" in complaint
+    code, printed, complaint = run(*words, "--out", str(tmp_path / out), "--quiet")
+    assert (code, printed) == (2, "")
+    assert said in complaint
+    assert len(complaint.splitlines()) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.usefixtures("unloadable")
+@pytest.mark.parametrize("command", ["lens", "generate"])
+def test_an_empty_text_is_refused_before_the_model_is_loaded(run: Run, command: str) -> None:
+    code, printed, complaint = run(command, "")
+    assert (code, printed) == (2, "")
+    assert complaint == "Error: The text is empty: it has no tokens. Give at least one character of text.\n"
+
+
+@pytest.mark.usefixtures("smollm2")
+def test_an_unknown_point_names_the_command_that_lists_them(run: Run) -> None:
+    _, _, complaint = run("points", "zzz", "--quiet")
+    assert complaint.startswith("Error: No hook point matches 'zzz'.")
+    assert complaint.endswith("On the command line, `interp points` lists them.\n")
+    assert len(complaint.splitlines()) == 1
 
 
 def test_an_unexpected_error_is_a_sentence_and_shows_its_traceback_on_request(
@@ -282,12 +293,8 @@ def test_points_come_with_shapes_and_equations(run: Run, loaded: "Transformer") 
     assert "softmax of the scores" in rows[0]
 
 
-@pytest.mark.usefixtures("smollm2")
-def test_points_need_no_weights(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
-        pytest.fail("the weights were asked for")
-
-    monkeypatch.setattr(interp, "load", fail, raising=False)
+@pytest.mark.usefixtures("smollm2", "unloadable")
+def test_points_need_no_weights(run: Run) -> None:
     assert run("points", "hook_embed", "-q")[0] == 0
 
 
@@ -375,6 +382,20 @@ def test_a_second_result_replaces_files_of_its_own_names_only(tmp_path: Path) ->
     assert (tmp_path / "out" / "inner" / "file").read_text() == "second"
     assert (tmp_path / "out" / "mine").read_text() == "kept"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_folder_that_exists_is_filled_from_within(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with staged(tmp_path / "out") as stage:
+        assert (tmp_path / "out") in stage.parents  # what is renamed must lie on the same disk
+        (stage / "file").write_text("new")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["file"]
+
+
+def test_asking_whether_a_folder_can_be_written_leaves_nothing(tmp_path: Path) -> None:
+    check_folder(tmp_path / "deep" / "out")
+    check_folder(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_below_a_file_is_refused(tmp_path: Path) -> None:
