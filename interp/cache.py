@@ -8,10 +8,11 @@ What that does not tell: a part's size is not its effect, since later layers rea
 
 import html
 import json
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -20,24 +21,15 @@ from torch import Tensor
 from interp.errors import LoadError, PointError, UsageError
 from interp.hooks import HookPoint
 from interp.points import PointTable
+from interp.selection import Index, indices
 
-Positions = int | slice | Sequence[int] | None
+Positions = Index | None
 """Which positions to keep, counted along the tokens of the run, from the end if negative. None: all."""
 
 
 def position_list(positions: Positions, length: int) -> list[int] | None:
     """The selection as indices from the start; None stays None. Raises `UsageError` where one lies outside."""
-    if positions is None:
-        return None
-    if isinstance(positions, slice):
-        chosen = list(range(length))[positions]
-    else:
-        chosen = [positions] if isinstance(positions, int) else [int(position) for position in positions]
-    outside = [position for position in chosen if not -length <= position < length]
-    if outside or not chosen:
-        what = f"position {outside[0]} lies outside" if outside else "no position is selected"
-        raise UsageError(f"Of {length} tokens, {what}; choose from 0 to {length - 1}, or count from the end with -1.")
-    return [position % length for position in chosen]
+    return None if positions is None else indices(positions, length, f"the positions of {length} tokens")
 
 
 class Recording:
@@ -67,8 +59,11 @@ class Recording:
 
     def gradients(self, metric: Tensor) -> dict[str, Tensor]:
         """d metric / d value at every recorded point; zero where the metric does not depend on it."""
-        if metric.numel() != 1:
-            raise UsageError(f"A gradient needs one number; the metric returned shape {tuple(metric.shape)}.")
+        if not isinstance(metric, Tensor) or metric.numel() != 1 or not metric.requires_grad:
+            came = f"shape {tuple(metric.shape)}" if isinstance(metric, Tensor) else type(metric).__name__
+            raise UsageError(
+                f"A gradient needs one number, computed from the logits by differentiable steps; {came} was returned."
+            )
         found = torch.autograd.grad(metric, list(self.live.values()), allow_unused=True)
         gradients = {}
         for (name, value), gradient in zip(self.live.items(), found, strict=True):
@@ -125,8 +120,8 @@ class ActivationCache(Mapping[str, Tensor]):
     ) -> None:
         self._values = dict(values)
         self.points = points
-        self.tokens = tokens
-        self.mask = mask
+        self.tokens = tokens.clone()  # the caller's own may be written to later
+        self.mask = None if mask is None else mask.clone()
         self.positions = list(positions) if positions is not None else None
         self.model = model
         self.gradients: ActivationCache | None = None
@@ -140,7 +135,17 @@ class ActivationCache(Mapping[str, Tensor]):
         return self._values[name]
 
     def __contains__(self, key: object) -> bool:
-        return key in self._values
+        try:
+            return self.points.full_name(cast("str | tuple[str, int]", key)) in self._values
+        except PointError:
+            return False
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The recorded value, or the default where there is none."""
+        try:
+            return self[key]
+        except PointError:
+            return default
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -160,6 +165,8 @@ class ActivationCache(Mapping[str, Tensor]):
     def stack(self, short: str, layers: Sequence[int] | None = None) -> Float[Tensor, "layer *axes"]:
         """One kind of point over the layers, in order: `cache.stack("resid_post")`. Default: all layers."""
         chosen = range(self.points.n_layers) if layers is None else layers
+        if len(chosen) == 0:
+            raise UsageError("There are no layers to stack; name at least one.")
         return torch.stack([self[short, layer] for layer in chosen])
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "ActivationCache":
@@ -183,7 +190,10 @@ class ActivationCache(Mapping[str, Tensor]):
         """
         if by not in ("sublayer", "head", "neuron"):
             raise UsageError(f"Residual parts come by 'sublayer', 'head' or 'neuron', not by {by!r}.")
-        end = self.points.n_layers if layer is None else layer % self.points.n_layers
+        count = self.points.n_layers
+        if layer is not None and not -count <= layer <= count:
+            raise UsageError(f"There is no layer {layer}: they go from 0 to {count - 1}, {count} means the end.")
+        end = count if layer is None else layer + count if layer < 0 else layer
         parts: list[tuple[str, Tensor]] = [("embed", self["hook_embed"])]
         if "hook_pos_embed" in self.points:
             parts.append(("pos_embed", self["hook_pos_embed"]))
@@ -195,6 +205,7 @@ class ActivationCache(Mapping[str, Tensor]):
 
     def save(self, path: str | Path) -> None:
         """Write the values to one safetensors file; the model itself is not saved."""
+        from safetensors import SafetensorError
         from safetensors.torch import save_file
 
         header = {
@@ -213,9 +224,16 @@ class ActivationCache(Mapping[str, Tensor]):
         if self.mask is not None:
             values["mask"] = self.mask.contiguous()
         target = Path(path)
-        beside = target.with_name(f"{target.name}.part")
-        save_file(values, beside, metadata={"interp": json.dumps(header)})
-        beside.replace(target)
+        beside = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+        try:
+            save_file(values, beside, metadata={"interp": json.dumps(header)})
+            beside.replace(target)
+        except (OSError, SafetensorError) as error:
+            raise UsageError(
+                f"A cache cannot be written to {target} ({error}); name a file in a folder that exists."
+            ) from error
+        finally:
+            beside.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: str | Path, *, model: Decomposable | None = None) -> "ActivationCache":
@@ -230,15 +248,26 @@ class ActivationCache(Mapping[str, Tensor]):
             raise LoadError(
                 f"{path} is not a readable activation cache ({error}); write one with `cache.save(path)`."
             ) from error
-        if header.get("format") != "interp-cache-1":
+        if not isinstance(header, dict) or header.get("format") != "interp-cache-1":
             raise LoadError(f"{path} holds tensors but is not an activation cache; write one with `cache.save(path)`.")
-        points = PointTable(header["n_layers"], frozenset(header["features"]), header["sizes"])
-        tokens, mask = stored.pop("tokens"), stored.pop("mask", None)
+        try:
+            points = PointTable(header["n_layers"], frozenset(header["features"]), header["sizes"])
+            tokens, mask, positions = stored.pop("tokens"), stored.pop("mask", None), header["positions"]
+        except (KeyError, TypeError, AttributeError) as error:
+            raise LoadError(
+                f"{path} is an activation cache in which {error} is missing or of the wrong kind."
+            ) from error
+        theirs = (points.n_layers, points.sizes.get("head"))
+        if model is not None and model.W_O.shape[:2] != theirs:
+            came = tuple(model.W_O.shape[:2])
+            raise LoadError(
+                f"{path} was recorded in a model with (layers, heads) = {theirs}, not {came}; pass that model."
+            )
 
         def group(kind: str) -> "ActivationCache":
             values = {name.removeprefix(kind): value for name, value in stored.items() if name.startswith(kind)}
             ordered = {name: values[name] for name in points if name in values}
-            return cls(ordered, points, tokens=tokens, mask=mask, positions=header["positions"], model=model)
+            return cls(ordered, points, tokens=tokens, mask=mask, positions=positions, model=model)
 
         cache = group("value/")
         gradients = group("gradient/")

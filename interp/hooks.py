@@ -8,13 +8,13 @@ Two kinds of listeners stand at a point. *Edits* see the value first, each on a 
 *recorders* see it last, so that a cache holds what the model went on to use.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.errors import HookError
@@ -35,6 +35,8 @@ class Rows:
     """Absolute position of each row in its own text, padding not counted."""
     start: int = 0
     """Column of the token grid at which the rows begin: 0, or the length of a cache that they continue."""
+    mask: Bool[Tensor, "batch pos"] | None = None
+    """Which rows are real tokens; None if none of them is padding."""
     partial: bool = False
     """Whether they are a part of a longer text that is read piece by piece, through a cache."""
 
@@ -97,6 +99,8 @@ class ActiveHooks:
     edits: dict[str, tuple[HookFn, ...]] = field(default_factory=dict)
     recorders: dict[str, tuple[Recorder, ...]] = field(default_factory=dict)
     differentiated: frozenset[str] = frozenset()
+    selections: tuple[frozenset[str], ...] = ()
+    """The points of each edit that was asked for: one of them at least should fire."""
 
     def apply(self, point: HookPoint, value: Tensor) -> Tensor:
         """Run the edits, then the recorders, that stand at a point."""
@@ -109,6 +113,13 @@ class ActiveHooks:
 
 _ACTIVE: ContextVar[ActiveHooks | None] = ContextVar("interp_active_hooks", default=None)
 _ROWS: ContextVar[Rows] = ContextVar("interp_rows")
+
+
+def unreached_edit(reached: Collection[str]) -> str | None:
+    """A point of an active edit none of whose points is among those that a run reaches, if there is such an edit."""
+    active = _ACTIVE.get()
+    lost = [] if active is None else [names for names in active.selections if names.isdisjoint(reached)]
+    return min(lost[0]) if lost else None
 
 
 def _edited(edit: HookFn, value: Tensor, point: HookPoint) -> Tensor:
@@ -145,9 +156,11 @@ def edits_active(points: PointTable, hooks: Hooks) -> Iterator[None]:
 
     Raises `PointError` for a selection that matches nothing, before anything runs.
     """
-    found = [(name, function) for names, function in hooks for name in points.resolve(names)]
+    chosen = [(points.resolve(names), function) for names, function in hooks]
     active = _ACTIVE.get() or ActiveHooks()
-    token = _ACTIVE.set(replace(active, edits=_merged(active.edits, found)))
+    edits = _merged(active.edits, [(name, function) for names, function in chosen for name in names])
+    selections = (*active.selections, *(frozenset(names) for names, _ in chosen))
+    token = _ACTIVE.set(replace(active, edits=edits, selections=selections))
     try:
         yield
     finally:

@@ -9,9 +9,10 @@ chosen experts of a token, best first) · d_vocab.
 """
 
 import fnmatch
+import html
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from interp.errors import PointError, nearest
 
@@ -30,8 +31,8 @@ WHY_ABSENT: dict[Feature, str] = {
     "shared_expert": "this model has no shared expert",
 }
 
-Names = str | Sequence[str] | Callable[[str], bool] | None
-"""A selection of points: an exact name, a glob, a list of those, a predicate, or None (all that are not on demand)."""
+Names = str | Callable[[str], bool] | Sequence[str | Callable[[str], bool]] | None
+"""A selection of points: an exact name, a glob, a predicate, a list of those, or None (all that are not on demand)."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class Point:
     needs: tuple[Feature, ...] = ()
     per_layer: bool = True
     on_demand: bool = False
+    wide: bool = False
+    """Whether the values are at least float32 whatever the model's dtype."""
 
     @property
     def position_axis(self) -> int:
@@ -61,7 +64,7 @@ class Point:
 
 
 def _point(name: str, axes: str, equation: str, *needs: Feature, layer: bool = True, on_demand: bool = False) -> Point:
-    return Point(name, tuple(axes.split()), equation, needs, layer, on_demand)
+    return Point(name, tuple(axes.split()), equation, needs, layer, on_demand, wide=name.endswith("hook_scale"))
 
 
 def _norm(name: str, *needs: Feature, layer: bool = True) -> list[Point]:
@@ -185,6 +188,22 @@ class PointTable(Mapping[str, Point]):
     def __contains__(self, name: object) -> bool:
         return name in self._points
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """The point of that full name, or the default."""
+        return self._points.get(name, default)
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{name:<34} {self.shape_of(name):<46} {point.equation}" for name, point in self.items())
+
+    def _repr_html_(self) -> str:
+        cells = ((name, self.shape_of(name), point.equation) for name, point in self.items())
+        rows = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in cells)
+        return f"<table><tr><th>point</th><th>shape</th><th>equation</th></tr>{rows}</table>"
+
+    def shape_of(self, name: str) -> str:
+        """Axes of a point, with the sizes that the model fixes: `batch pos head=9 d_head=64`."""
+        return " ".join(f"{axis}={self.sizes[axis]}" if axis in self.sizes else axis for axis in self[name].axes)
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._points)
 
@@ -197,14 +216,25 @@ class PointTable(Mapping[str, Point]):
             point = self._short.get(key)
             name = point.name if point and not point.per_layer else key
         else:
-            short, layer = key
-            if short.replace("hook_", "") not in self._short:
-                raise PointError(f"No hook point is called {short!r}.{nearest(short, self._short)}")
+            short, layer = self._short_and_layer(key)
             if not -self.n_layers <= layer < self.n_layers:
                 raise PointError(f"Layer {layer} is outside: this model has layers 0 to {self.n_layers - 1}.")
-            name = f"blocks.{layer % self.n_layers}.{self._short[short.replace('hook_', '')].name}"
+            name = f"blocks.{layer % self.n_layers}.{self._short[short].name}"
         self[name]
         return name
+
+    def _short_and_layer(self, key: object) -> tuple[str, int]:
+        """A short name that the registry knows and that has layers, and the layer."""
+        if not (isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], str) and isinstance(key[1], int)):
+            raise PointError(f"A point is named by its full name, or by a pair such as ('pattern', 5), not by {key!r}.")
+        short = key[0].replace("hook_", "")
+        if short not in self._short:
+            several = [known for known in self._short if known.endswith(f".{short}")]
+            hint = f" Say which: {', '.join(map(repr, several))}." if several else nearest(short, self._short)
+            raise PointError(f"No hook point is called {key[0]!r}.{hint}")
+        if not self._short[short].per_layer:
+            raise PointError(f"{short!r} has no layers; its name is {self._short[short].name!r}.")
+        return short, key[1]
 
     def resolve(self, names: Names) -> list[str]:
         """Full names of a selection, in firing order.
@@ -214,17 +244,10 @@ class PointTable(Mapping[str, Point]):
         """
         if names is None:
             return [name for name, point in self._points.items() if not point.on_demand]
-        if callable(names):
-            chosen = {name for name in self._points if names(name)}
-            if not chosen:
-                raise PointError(
-                    "The predicate chose no hook point; `model.points()` lists the names it is asked about."
-                )
-        else:
-            patterns = [names] if isinstance(names, str) else list(names)
-            if not patterns:
-                raise PointError("The list of hook points is empty; name at least one, or pass None for all.")
-            chosen = set().union(*(self._match(pattern) for pattern in patterns))
+        patterns = list(names) if isinstance(names, Sequence) and not isinstance(names, str) else [names]
+        if not patterns:
+            raise PointError("The list of hook points is empty; name at least one, or pass None for all.")
+        chosen = set().union(*(self._match(pattern) for pattern in patterns))
         return [name for name in self._points if name in chosen]
 
     def nbytes(self, names: Names, *, batch: int, pos: int, rows: int | None = None, itemsize: int = 4) -> int:
@@ -235,11 +258,17 @@ class PointTable(Mapping[str, Point]):
             shape = list(point.shape({**self.sizes, "batch": batch, "pos": pos}))
             if rows is not None:
                 shape[point.position_axis] = rows
-            size = itemsize
+            size = max(itemsize, 4) if point.wide else itemsize
             for length in shape:
                 size *= length
             total += size
         return total
+
+    def _chosen(self, predicate: Callable[[str], bool]) -> set[str]:
+        found = {name for name in self._points if predicate(name)}
+        if not found:
+            raise PointError("The predicate chose no hook point; `model.points()` lists the names it is asked about.")
+        return found
 
     def why_absent(self, name: str) -> str:
         """One sentence on why this model has no point of that name."""
@@ -255,7 +284,11 @@ class PointTable(Mapping[str, Point]):
             return f"{name!r} exists in every layer: write 'blocks.0.{short.name}', or 'blocks.*.{short.name}' for all."
         return f"No hook point matches {name!r}.{nearest(name, self._points)} `model.points()` lists them all."
 
-    def _match(self, pattern: str) -> set[str]:
+    def _match(self, pattern: str | Callable[[str], bool]) -> set[str]:
+        if callable(pattern):
+            return self._chosen(pattern)
+        if not isinstance(pattern, str):
+            raise PointError(f"Points are named by text, globs or predicates, not by {pattern!r}.")
         if pattern in self._points:
             return {pattern}
         if any(sign in pattern for sign in "*?["):

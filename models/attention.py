@@ -185,9 +185,21 @@ class Attention(nn.Module):
         scores = rearrange(grouped @ k.permute(0, 2, 3, 1), "b g (r p) s -> b (g r) p s", p=n_queries)
         allowed = causal(n_queries, n_keys, q.device) if reading.allowed is None else reading.allowed
         scores = self.hook_attn_scores(scores.masked_fill(~allowed[:, None], -torch.inf))
+        if self.hook_attn_scores.edited:
+            self._check_edited(scores, allowed[:, None], reading.padded)
         pattern = self.hook_pattern(softmax(scores, reading.padded))
         grouped = rearrange(pattern, "b (g r) p s -> b g (r p) s", g=self.n_kv_heads)
         return rearrange(grouped @ v.transpose(1, 2), "b g (r p) d -> b p (g r) d", p=n_queries)
+
+    def _check_edited(self, scores: Tensor, allowed: Tensor, padded: Tensor | None) -> None:
+        """Edited scores must leave every query some key, and none that lies ahead of it or is padding."""
+        readable = scores > -torch.inf
+        empty = ~readable.any(-1) if padded is None else ~readable.any(-1) & ~padded[:, None]
+        name = self.hook_attn_scores.name
+        if bool((readable & ~allowed).any()) or bool(scores.isnan().any()):
+            raise HookError(f"The hook at {name} made a masked edge readable, or not a number; leave −inf as it is.")
+        if bool(empty.any()):
+            raise HookError(f"The hook at {name} left a query with no key to read; keep at least one above −inf.")
 
     def output(self, z: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos d_model"]:
         """Σ over heads of z · W_O, + b_O; the heads' terms are formed only if somebody listens."""

@@ -10,13 +10,15 @@ from torch import Tensor
 from interp.errors import BudgetError, UsageError
 from interp.models.config import ModelConfig
 
+_WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8)
+
 
 def check_tokens(tokens: Tensor, mask: Tensor | None, config: ModelConfig, *, continued: bool = False) -> None:
     """Raise `UsageError` unless these are token ids [batch, pos] that the model can read, with a mask that fits.
 
     Only rows that continue earlier ones may hold nothing but padding: their text has ended.
     """
-    if not isinstance(tokens, Tensor) or tokens.dim() != 2 or tokens.is_floating_point() or tokens.dtype == torch.bool:
+    if not isinstance(tokens, Tensor) or tokens.dim() != 2 or tokens.dtype not in _WHOLE:
         came = f"{tuple(tokens.shape)} {tokens.dtype}" if isinstance(tokens, Tensor) else type(tokens).__name__
         raise UsageError(
             f"Tokens are an integer tensor [batch, pos], not {came}; make them with `model.to_tokens(text)`."
@@ -37,8 +39,9 @@ def check_tokens(tokens: Tensor, mask: Tensor | None, config: ModelConfig, *, co
 
 
 def _check_mask(mask: Tensor, tokens: Tensor, continued: bool) -> None:
-    if mask.shape != tokens.shape or mask.dtype != torch.bool:
-        wanted, came = tuple(tokens.shape), f"{tuple(mask.shape)} {mask.dtype}"
+    if not isinstance(mask, Tensor) or mask.shape != tokens.shape or mask.dtype != torch.bool:
+        wanted = tuple(tokens.shape)
+        came = f"{tuple(mask.shape)} {mask.dtype}" if isinstance(mask, Tensor) else type(mask).__name__
         raise UsageError(f"The mask is a boolean tensor {wanted}, True at real tokens, not {came}.")
     if not continued and mask.device.type == "cpu" and not bool(mask.any(-1).all()):
         raise UsageError("The mask leaves a sequence without any real token; drop that row.")

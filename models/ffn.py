@@ -45,8 +45,10 @@ class GatedFFN(nn.Module):
 
     def forward(self, normalized: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
         """The sublayer's output."""
-        gated = self.gated(normalized)  # nobody else holds it, so the product may take its place
-        post = self.hook_post(gated.mul_(self.hook_pre_linear(linear(normalized, self.up, self.up_bias))))
+        gated = self.gated(normalized)
+        pre_linear = self.hook_pre_linear(linear(normalized, self.up, self.up_bias))
+        differentiated = gated.requires_grad or pre_linear.requires_grad  # relu's gradient needs its own output
+        post = self.hook_post(gated * pre_linear if differentiated else gated.mul_(pre_linear))
         return self.hook_out(linear(post, self.down, self.down_bias))
 
     def gated(self, normalized: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_mlp"]:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from interp.cache import ActivationCache, Positions, Recording, position_list
 from interp.errors import PointError, UsageError
-from interp.hooks import Hooks, Rows, edits_active, recorders_active, rows_active
+from interp.hooks import Hooks, Rows, edits_active, recorders_active, rows_active, unreached_edit
 from interp.models.attention import Attention, HeadLayout, Reading, reading
 from interp.models.batching import pad
 from interp.models.checks import check_budget, check_tokens
@@ -32,6 +32,7 @@ from interp.models.positions import row_positions
 from interp.models.prompt_formats import PrefixPolicy
 from interp.models.token_list import TokenList
 from interp.points import Feature, Names, PointTable
+from interp.selection import whole_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,7 +92,7 @@ class Transformer(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config
-        self.provenance = dict(provenance or {"model": "untitled", "weights_sha256": None})
+        self._provenance = dict(provenance or {"model": "untitled", "weights_sha256": None})
         self._tokenizer = tokenizer
         self._points = PointTable(config.n_layers, FEATURES, _axis_sizes(config))
         with torch.device("meta"):
@@ -179,6 +180,8 @@ class Transformer(nn.Module):
         keep, at every point. `device`: where to keep them. `stop_at_layer`: do not run that layer nor what follows;
         the logits are then None. `gradients_of`: a metric (logits → one number) whose gradient at every recorded point
         is returned as `cache.gradients`. `budget`: bytes; a `BudgetError` says how many are needed.
+
+        What is recorded is shared with neighbouring points and with the logits, never copied: to write to it, clone it.
         """
         check_tokens(tokens, mask, self.config)
         if stop_at_layer is not None and gradients_of is not None:
@@ -262,6 +265,14 @@ class Transformer(nn.Module):
         """The blocks, in order."""
         return cast("list[Block]", list(self.blocks))
 
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Where the weights came from, and the dtype and device that they have now.
+
+        `weights_sha256` names what was loaded; it does not know of weights that were written to since.
+        """
+        return {**self._provenance, "dtype": str(self.dtype).removeprefix("torch."), "device": str(self.device)}
+
     def points(self) -> PointTable:
         """The hook points that this model has, by full name."""
         return self._points
@@ -313,7 +324,9 @@ class Transformer(nn.Module):
         self, text: str | Sequence[str], *, prefix: PrefixPolicy = "doc", side: Literal["left", "right"] = "right"
     ) -> tuple[Int[Tensor, "batch pos"], Bool[Tensor, "batch pos"]]:
         """Token ids of several texts, padded to the longest, and the mask of real tokens."""
-        texts = [text] if isinstance(text, str) else list(text)
+        texts = [text] if isinstance(text, str) else list(text) if isinstance(text, Sequence) else [text]
+        if not all(isinstance(each, str) for each in texts):
+            raise UsageError(f"A text or a list of texts was expected, not {text!r}.")
         rows = [self.tokenizer.prompt_ids(each, prefix) for each in texts]
         if not rows:
             raise UsageError("There is no text; give at least one.")
@@ -325,11 +338,13 @@ class Transformer(nn.Module):
         tokens, mask = pad(rows, self.tokenizer.pad_id, side)
         return tokens.to(self.device), mask.to(self.device)
 
-    def to_str_tokens(self, tokens: Int[Tensor, "*batch pos"] | str, *, prefix: PrefixPolicy = "doc") -> TokenList:
+    def to_str_tokens(
+        self, tokens: Int[Tensor, "*batch pos"] | Sequence[int] | str, *, prefix: PrefixPolicy = "doc"
+    ) -> TokenList:
         """One string per token of a single sequence."""
         return TokenList(self.tokenizer.str_tokens(self._single(tokens, prefix)))
 
-    def to_string(self, tokens: Int[Tensor, "*batch pos"]) -> str:
+    def to_string(self, tokens: Int[Tensor, "*batch pos"] | Sequence[int]) -> str:
         """The text of a single sequence of tokens."""
         return self.tokenizer.decode(self._single(tokens, "none"))
 
@@ -408,7 +423,7 @@ class Transformer(nn.Module):
     ) -> Logits | None:
         """The forward pass, read from top to bottom; it ends early, without logits, where it is told to stop."""
         check_tokens(tokens, mask, self.config, continued=kv_cache is not None)
-        tokens = tokens.to(self.device)
+        tokens = tokens.to(self.device).long()
         mask = None if mask is None else mask.to(self.device)
         (batch, count), start = tokens.shape, 0
         if kv_cache is not None:
@@ -416,7 +431,8 @@ class Transformer(nn.Module):
             start, mask = kv_cache.length, kv_cache.prepare(count, mask)
         positions = row_positions(batch, start, start + count, mask, self.device)
         shared = reading(self.config, positions, mask, kv_cache)
-        with rows_active(Rows(positions, start, partial=kv_cache is not None)):
+        real = None if mask is None else mask[:, start:]
+        with rows_active(Rows(positions, start, real, partial=kv_cache is not None)):
             resid = self.hook_embed(nn.functional.embedding(tokens, self.embed))
             for block in self.layers[: None if stop_at_layer is None else self._layer(stop_at_layer)]:
                 resid = block(resid, shared)
@@ -444,10 +460,11 @@ class Transformer(nn.Module):
         end = "ln_final.hook_scale" if stop == self.config.n_layers else f"blocks.{stop}.hook_resid_pre"
         order = list(self._points)
         reached = set(order[: order.index(end)])
-        beyond = [name for name in chosen if name not in reached]
-        if beyond and names is not None:
+        asked = chosen if names is not None else []
+        beyond = next((name for name in asked if name not in reached), None) or unreached_edit(reached)
+        if beyond is not None:
             raise PointError(
-                f"{beyond[0]!r} cannot fire: the run stops before layer {stop}. Stop later, or do not name it."
+                f"{beyond!r} cannot fire: the run stops before layer {stop}. Stop later, or leave that point alone."
             )
         return [name for name in chosen if name in reached]
 
@@ -459,9 +476,11 @@ class Transformer(nn.Module):
         cache.gradients = None if gradients is None else ActivationCache(gradients, self._points, **facts)
         return cache
 
-    def _single(self, tokens: Tensor | str, prefix: PrefixPolicy) -> list[int]:
+    def _single(self, tokens: Tensor | Sequence[int] | str, prefix: PrefixPolicy) -> list[int]:
         if isinstance(tokens, str):
             tokens = self.to_tokens(tokens, prefix=prefix)
+        if not isinstance(tokens, Tensor):
+            return whole_numbers(tokens, "the tokens of a text")
         if tokens.dim() == 2 and tokens.shape[0] != 1:
             raise UsageError(f"One sequence was expected, {tokens.shape[0]} came; index the one you mean.")
         ids: list[int] = tokens.flatten().tolist()
@@ -486,7 +505,7 @@ class Transformer(nn.Module):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Transformer":
         copied = Transformer(
-            self.config, tokenizer=self._tokenizer, device=self.device, dtype=self.dtype, provenance=self.provenance
+            self.config, tokenizer=self._tokenizer, device=self.device, dtype=self.dtype, provenance=self._provenance
         )
         for old, new in zip(self.parameters(), copied.parameters(), strict=True):
             new.data.copy_(old.data)

@@ -33,6 +33,8 @@ CONFIGS: dict[str, ModelConfig] = {
             theta=5000.0, scaling="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_context=256
         ),
     ),
+    "relu": replace(BASE, activation="relu"),
+    "gelu_exact": replace(BASE, activation="gelu"),
     "gelu_one_layer": replace(BASE, activation="gelu_tanh", n_layers=1, n_heads=2),
 }
 
@@ -66,7 +68,7 @@ def reference(model: Transformer, attention: str = "eager") -> torch.nn.Module:
         rope |= {"low_freq_factor": c.rotary.low_freq_factor, "high_freq_factor": c.rotary.high_freq_factor}
         rope["original_max_position_embeddings"] = c.rotary.original_context
     assert c.qkv_bias == c.o_bias, "Llama has one switch for all four attention biases"
-    names = {"silu": "silu", "gelu_tanh": "gelu_pytorch_tanh"}
+    names = {"silu": "silu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "relu": "relu"}
     config = LlamaConfig(
         vocab_size=c.d_vocab, hidden_size=c.d_model, intermediate_size=c.d_mlp, num_hidden_layers=c.n_layers,
         num_attention_heads=c.n_heads, num_key_value_heads=c.n_kv_heads, head_dim=c.d_head,

@@ -30,6 +30,59 @@ def test_positions_outside_are_refused(positions: int | list[int] | slice) -> No
         tiny().run_with_cache(TOKENS, "hook_embed", positions=positions)
 
 
+@pytest.mark.parametrize("positions", [torch.tensor([True, False]), [True], 1.7, "1", [0.5]])
+def test_positions_that_are_no_indices_are_refused(positions: object) -> None:
+    with pytest.raises(UsageError, match="list of indices"):
+        tiny().run_with_cache(TOKENS, "hook_embed", positions=positions)
+
+
+def test_the_callers_tokens_and_mask_are_not_shared() -> None:
+    tokens, mask = TOKENS.clone(), torch.ones(2, 6, dtype=torch.bool)
+    _, cache = tiny().run_with_cache(tokens, "hook_embed", mask=mask)
+    tokens.zero_()
+    mask.zero_()
+    assert torch.equal(cache.tokens, TOKENS)
+    assert cache.mask is not None
+    assert cache.mask.all()
+
+
+def test_a_cache_is_a_mapping() -> None:
+    _, cache = tiny().run_with_cache(TOKENS, ["hook_embed", "blocks.*.attn.hook_pattern"])
+    assert ("pattern", 0) in cache
+    assert "embed" in cache
+    assert "nope" not in cache
+    assert ("z", 0) not in cache
+    assert cache.get("nope") is None
+    assert torch.equal(cache.get(("pattern", -1)), cache["pattern", 2])
+
+
+@pytest.mark.parametrize("layer", [4, -4])
+def test_residuals_of_layers_outside_are_refused(layer: int) -> None:
+    _, cache = tiny().run_with_cache(TOKENS)
+    with pytest.raises(UsageError, match="0 to 2"):
+        cache.residual_parts(layer=layer)
+    with pytest.raises(UsageError, match="no layers to stack"):
+        cache.stack("z", [])
+
+
+@pytest.mark.parametrize("name", ["relu", "gelu_exact"])
+def test_gradients_work_with_every_activation(name: str) -> None:
+    model = tiny(CONFIGS[name])
+    _, cache = model.run_with_cache(
+        TOKENS, "blocks.0.hook_resid_pre", gradients_of=lambda logits: logits[:, -1, 0].sum()
+    )
+    assert cache.gradients is not None
+    assert cache.gradients["resid_pre", 0].abs().max() > 0
+
+
+@pytest.mark.parametrize(
+    "metric", [lambda logits: 3.0, lambda logits: logits.detach().sum(), lambda logits: logits.argmax()]
+)
+def test_metrics_without_a_gradient_are_refused(metric: object) -> None:
+    with pytest.raises(UsageError, match="one number"):
+        tiny().run_with_cache(TOKENS, "hook_embed", gradients_of=metric)
+
+
 def test_a_later_edit_never_rewrites_a_cache() -> None:
     """Neighbouring points share one tensor; an edit in place at the second leaves the first as it was."""
     model = tiny()
@@ -43,7 +96,7 @@ def test_a_later_edit_never_rewrites_a_cache() -> None:
     assert torch.equal(cache["resid_post", 0], plain["resid_post", 0])
     assert cache["resid_pre", 1].abs().max() == 0
     sums = {name: value.double().sum().item() for name, value in cache.items()}
-    model.run_with_hooks(TOKENS, [("*", in_place)])
+    model.run_with_hooks(TOKENS, [(["*hook_resid_*", "*hook_z", "*hook_post"], in_place)])
     model.run_with_cache(TOKENS)
     assert {name: value.double().sum().item() for name, value in cache.items()} == pytest.approx(
         sums, nan_ok=True, abs=0
@@ -187,6 +240,30 @@ def test_files_that_are_no_caches_are_refused(tmp_path: Path) -> None:
     for name in ("text", "other", "absent"):
         with pytest.raises(LoadError, match=name):
             ActivationCache.load(tmp_path / name)
+
+
+def test_damaged_headers_and_other_models_are_refused(tmp_path: Path) -> None:
+    import json
+
+    from safetensors.torch import save_file
+
+    for index, header in enumerate(([], {"format": "interp-cache-1"})):
+        save_file({"a": torch.zeros(1)}, tmp_path / str(index), metadata={"interp": json.dumps(header)})
+        with pytest.raises(LoadError, match=str(tmp_path)):
+            ActivationCache.load(tmp_path / str(index))
+    _, cache = tiny().run_with_cache(TOKENS)
+    cache.save(tmp_path / "cache")
+    with pytest.raises(LoadError, match="pass that model"):
+        ActivationCache.load(tmp_path / "cache", model=tiny(CONFIGS["gelu_one_layer"]))
+
+
+def test_a_cache_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    _, cache = tiny().run_with_cache(TOKENS, "hook_embed")
+    (tmp_path / "folder").mkdir()
+    for target in (tmp_path / "folder", tmp_path / "missing" / "cache"):
+        with pytest.raises(UsageError, match="cannot be written"):
+            cache.save(target)
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
 def test_notebooks_show_a_table() -> None:

@@ -102,6 +102,33 @@ def test_a_query_left_without_keys_is_refused() -> None:
         MODEL.run_with_hooks(TOKENS, [(PATTERN, edits.knock_out(queries=3, keys=0))])
 
 
+def test_no_edit_lets_a_query_read_ahead() -> None:
+    """Masked scores stay masked: what follows a position does not change what it sees."""
+    other = TOKENS.clone()
+    other[:, 5] = (other[:, 5] + 1) % BASE.d_vocab
+    for edit in (edits.zero(heads=0), edits.scale(-1.0), edits.replace(0.3), edits.add_noise(1.0, seed=0)):
+        one, two = (MODEL.run_with_hooks(tokens, [(SCORES, edit)]) for tokens in (TOKENS, other))
+        assert one.isfinite().all()
+        assert (one - two)[:, :5].abs().max() < 1e-5
+
+
+def test_knocking_out_an_edge_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(UsageError, match="blocks nothing"):
+        MODEL.run_with_hooks(TOKENS, [(SCORES, edits.knock_out(queries=2, keys=4))])
+
+
+@pytest.mark.parametrize("over", ["batch", "pos", ["batch", "pos"]])
+def test_padding_stays_out_of_means(over: str | list[str]) -> None:
+    mask = torch.tensor([[True] * 6, [False, False, True, True, True, True], [True, True, True, True, True, False]])
+    other = torch.where(mask, TOKENS, (TOKENS + 1) % BASE.d_vocab)
+    hooks = [("blocks.1.hook_resid_mid", edits.mean(over)), ("blocks.0.attn.hook_v", edits.mean(over, heads=1))]
+    one, two = (MODEL.run_with_hooks(tokens, hooks, mask=mask) for tokens in (TOKENS, other))
+    torch.testing.assert_close(one[mask], two[mask], rtol=0, atol=1e-5)
+    assert (one - MODEL(TOKENS, mask))[mask].abs().max() > 1e-2
+    with pytest.raises(UsageError, match="padding in place of tokens"):
+        MODEL.run_with_hooks(TOKENS, [(Z, edits.resample(seed=0))], mask=mask)
+
+
 def test_edits_compose_in_order() -> None:
     before, after = before_and_after(
         edits.compose(edits.scale(2.0), edits.steer(torch.ones(BASE.d_head)), edits.zero(heads=0))
@@ -124,12 +151,16 @@ def test_an_edit_with_another_runs_values_keeps_gradients_exact() -> None:
     ("edit", "says"),
     [
         (lambda: edits.zero(positions=6), "touches no cell.*0 to 5"),
-        (lambda: edits.zero(positions=[]), "touches no cell.*empty"),
+        (lambda: edits.zero(positions=[]), "touches no cell.*nothing is selected"),
         (lambda: edits.zero(heads=-7), "0 to 5"),
         (lambda: edits.zero(neurons=1), "no axis to select neurons"),
         (lambda: edits.zero(layers=1), "not by 'layers'"),
         (lambda: edits.replace(torch.zeros(4)), "does not fit"),
-        (lambda: edits.steer(torch.zeros(4)), "has 10 along d_head"),
+        (lambda: edits.steer(torch.zeros(4)), "does not fit"),
+        (lambda: edits.replace("x"), "not 'x'"),
+        (lambda: edits.compose(lambda value, point: 3.0), "returned float"),
+        (lambda: edits.zero(positions=torch.tensor([True, False])), "list of indices"),
+        (lambda: edits.zero(positions=[1.7]), "list of indices"),
         (lambda: edits.mean("d_mlp"), "no axis 'd_mlp'"),
         (lambda: edits.resample(0, batch=0), "at least two"),
         (lambda: edits.add_noise(0.0, seed=0), "positive standard deviation"),

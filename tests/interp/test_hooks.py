@@ -7,7 +7,7 @@ import torch
 from tiny import BASE, CONFIGS, random_tokens, tiny
 
 from interp import edits
-from interp.errors import HookError, UsageError
+from interp.errors import HookError, PointError, UsageError
 from interp.hooks import HookPoint
 
 TOKENS = random_tokens(BASE, 2, 6)
@@ -196,3 +196,21 @@ def test_tokens_that_the_model_cannot_read_are_refused(tokens: object, says: str
 def test_masks_that_do_not_fit_are_refused(mask: torch.Tensor) -> None:
     with pytest.raises(UsageError, match="mask"):
         tiny()(TOKENS, mask)
+
+
+@pytest.mark.parametrize(
+    "scores", [lambda value: value.nan_to_num(neginf=0.0), lambda value: -value, lambda value: value - torch.inf]
+)
+def test_a_hook_that_breaks_the_mask_is_refused(scores: object) -> None:
+    """Neither a look ahead nor a query without keys nor a NaN gets through in silence."""
+    hook = ("blocks.1.attn.hook_attn_scores", lambda value, point: scores(value))
+    with pytest.raises(HookError, match="attn_scores"):
+        tiny().run_with_hooks(TOKENS, [hook])
+
+
+def test_an_edit_that_the_run_never_reaches_is_refused() -> None:
+    model = tiny()
+    with model.hooks([("blocks.2.attn.hook_z", edits.zero())]):
+        model.run_with_cache(TOKENS, "hook_embed", stop_at_layer=3)
+        with pytest.raises(PointError, match="blocks.2.attn.hook_z.*cannot fire"):
+            model.run_with_cache(TOKENS, "hook_embed", stop_at_layer=1)

@@ -74,6 +74,9 @@ def test_short_names_mean_one_point_each() -> None:
         ("pattern", "blocks.*.attn.hook_pattern"),
         ([], "empty"),
         (lambda name: False, "chose no hook point"),
+        (["hook_embed", lambda name: False], "chose no hook point"),
+        (5, "not by 5"),
+        ([5], "not by 5"),
     ],
 )
 def test_names_that_match_nothing_are_refused_with_a_way_on(names: object, says: str) -> None:
@@ -85,11 +88,41 @@ def test_names_that_match_nothing_are_refused_with_a_way_on(names: object, says:
 
 
 @pytest.mark.parametrize(
-    ("key", "says"), [(("pattern", 3), "0 to 2"), (("patern", 0), "pattern"), (("router", 0), "router")]
+    ("key", "says"),
+    [
+        (("pattern", 3), "0 to 2"),
+        (("patern", 0), "pattern"),
+        (("router", 0), "router"),
+        (("embed", 0), "has no layers"),
+        (("scale", 0), "'ln1.scale'"),
+        (5, "not by 5"),
+    ],
 )
 def test_short_names_that_mean_nothing_are_refused(key: tuple[str, int], says: str) -> None:
     with pytest.raises(PointError, match=says):
         tiny().points().full_name(key)
+
+
+def test_predicates_and_names_mix_in_a_list() -> None:
+    points = tiny().points()
+    assert points.resolve([lambda name: name.endswith("ln_final.hook_scale"), "embed"]) == [
+        "hook_embed",
+        "ln_final.hook_scale",
+    ]
+
+
+def test_the_table_shows_itself_with_shapes() -> None:
+    points = tiny().points()
+    assert "batch pos kv_head=2 d_head=10" in repr(points)
+    assert "kv_head=2" in points._repr_html_()
+    assert points.get("hook_embd") is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_bytes_are_known_in_every_dtype(dtype: torch.dtype) -> None:
+    model = tiny(dtype=dtype)
+    _, cache = model.run_with_cache(random_tokens(BASE, 2, 7), "*")
+    assert cache.nbytes == model.cache_bytes(2, 7, "*")
 
 
 def test_bytes_are_known_before_a_run_and_equal_what_is_recorded() -> None:

@@ -9,6 +9,7 @@ from tiny import BASE, CONFIGS, random_tokens, tiny
 from interp.cache import ActivationCache
 from interp.errors import UsageError
 from interp.models.ffn import activate
+from interp.models.positions import rotation
 from interp.models.transformer import Transformer
 
 
@@ -42,7 +43,9 @@ def check_layer(model: Transformer, cache: ActivationCache, layer: int) -> None:
         close(at(letter), product + bias(f"attn.b_{letter.upper()}"))
     for letter, heads in (("q", c.n_heads), ("k", c.n_kv_heads), ("v", c.n_kv_heads)):
         close(at(f"{letter}_input"), at("resid_pre")[:, :, None].expand(-1, -1, heads, -1))
-    close(at("rot_q").norm(dim=-1), at("q").norm(dim=-1))
+    turn = rotation(c.rotary, c.d_head, torch.arange(at("q").shape[1], device=model.device)[None])
+    close(at("rot_q"), turn(at("q")))
+    close(at("rot_k"), turn(at("k")))
     shared = torch.arange(c.n_heads) // c.queries_per_kv
     scores = torch.einsum("bqhd,bkhd->bhqk", at("rot_q"), at("rot_k")[:, :, shared]) / c.d_head**0.5
     length = scores.shape[-1]
@@ -97,8 +100,6 @@ def test_every_equation_holds_on_the_real_model(smollm2: Transformer) -> None:
 
 def test_scores_depend_on_relative_positions_only() -> None:
     """The same tokens further right, behind padding that is not read, give the same scores."""
-    from interp.models.positions import rotation
-
     q, k = torch.randn(1, 4, 1, 10), torch.randn(1, 4, 1, 10)
     found = []
     for shift in (0, 57):
@@ -143,6 +144,17 @@ def test_weights_cover_every_parameter_once() -> None:
     assert not model.training
 
 
+def test_provenance_tells_the_dtype_and_device_of_now() -> None:
+    assert tiny().provenance["dtype"] == "float32"
+    assert tiny().to(torch.bfloat16).provenance["dtype"] == "bfloat16"
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32])
+def test_tokens_may_be_any_whole_numbers(dtype: torch.dtype) -> None:
+    tokens = random_tokens(BASE, 2, 4)
+    assert torch.equal(tiny()(tokens.to(dtype)), tiny()(tokens))
+
+
 def test_words_become_tokens_and_back(smollm2: Transformer) -> None:
     text = "The Louvre is in"
     tokens = smollm2.to_tokens(text)
@@ -170,6 +182,9 @@ def test_texts_that_cannot_be_read_are_refused(smollm2: Transformer) -> None:
         smollm2.to_tokens([])
     with pytest.raises(UsageError, match="to_batch"):
         smollm2.to_tokens(["one", "one two three"])
+    with pytest.raises(UsageError, match="A text or a list of texts"):
+        smollm2.to_tokens(5)
+    assert smollm2.to_string([504, 260]) == smollm2.to_string(torch.tensor([504, 260]))
     with pytest.raises(UsageError, match="One sequence"):
         smollm2.to_str_tokens(smollm2.to_tokens(["one", "two"]))
     with pytest.raises(UsageError, match="without a tokenizer"):
