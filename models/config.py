@@ -101,6 +101,18 @@ class ModelConfig:
         """How many query heads read one KV head: query head h uses KV head h // queries_per_kv."""
         return self.n_heads // self.n_kv_heads
 
+    @property
+    def axis_sizes(self) -> dict[str, int]:
+        """The length of every axis that the model fixes, by the name that hook points and weights give it."""
+        return {
+            "d_model": self.d_model,
+            "head": self.n_heads,
+            "kv_head": self.n_kv_heads,
+            "d_head": self.d_head,
+            "d_mlp": self.d_mlp,
+            "d_vocab": self.d_vocab,
+        }
+
     def to_dict(self) -> dict[str, object]:
         """Plain nested dictionary, for provenance and model cards."""
         return dataclasses.asdict(self)

@@ -9,7 +9,7 @@ switches gradients off and never copies a value to the host.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -18,18 +18,17 @@ from torch import Tensor, nn
 from interp.cache import ActivationCache, Positions, Recording, position_list
 from interp.errors import PointError, UsageError
 from interp.hooks import Hooks, Rows, edits_active, recorders_active, rows_active, unreached_edit
-from interp.models.attention import Attention, HeadLayout, Reading, reading
+from interp.models.attention import reading
 from interp.models.batching import pad
 from interp.models.checks import check_budget, check_tokens
 from interp.models.config import ModelConfig
-from interp.models.ffn import GatedFFN
 from interp.models.generation import WritingOptions, writer
 from interp.models.kv_cache import KVCache
 from interp.models.linear import linear
-from interp.models.norm import RMSNorm
 from interp.models.point import hook_point
 from interp.models.positions import row_positions
 from interp.models.prompt_formats import PrefixPolicy
+from interp.models.stored_weights import StoredWeights
 from interp.models.token_list import TokenList
 from interp.points import Feature, Names, PointTable
 from interp.selection import whole_numbers
@@ -42,40 +41,7 @@ if TYPE_CHECKING:
 Logits = Float[Tensor, "batch pos d_vocab"]
 
 
-class Block(nn.Module):
-    """One layer: attention, then the FFN, each added to the residual stream."""
-
-    def __init__(self, config: ModelConfig, prefix: str) -> None:
-        super().__init__()
-        self.ln1 = RMSNorm(config.d_model, config.norm_eps, f"{prefix}.ln1")
-        self.attn = Attention(config, f"{prefix}.attn")
-        self.ln2 = RMSNorm(config.d_model, config.norm_eps, f"{prefix}.ln2")
-        self.mlp = GatedFFN(config, f"{prefix}.mlp")
-        self.hook_resid_pre = hook_point(f"{prefix}.hook_resid_pre")
-        self.hook_attn_out = hook_point(f"{prefix}.hook_attn_out")
-        self.hook_resid_mid = hook_point(f"{prefix}.hook_resid_mid")
-        self.hook_mlp_in = hook_point(f"{prefix}.hook_mlp_in")
-        self.hook_mlp_out = hook_point(f"{prefix}.hook_mlp_out")
-        self.hook_resid_post = hook_point(f"{prefix}.hook_resid_post")
-
-    def forward(
-        self, resid: Float[Tensor, "batch pos d_model"], reading: Reading
-    ) -> Float[Tensor, "batch pos d_model"]:
-        """The residual stream after this layer."""
-        resid_pre = self.hook_resid_pre(resid)
-        attn_out = self.hook_attn_out(self.attn(resid_pre, self.ln1, reading))
-        resid_mid = self.hook_resid_mid(resid_pre + attn_out)
-        mlp_out = self.hook_mlp_out(self.mlp(self.ln2(self.hook_mlp_in(resid_mid))))
-        return self.hook_resid_post(resid_mid + mlp_out)
-
-    def weights(self) -> dict[str, Tensor]:
-        """This layer's weights by name, input axis first, as views."""
-        parts = {"attn": self.attn.weights(), "mlp": self.mlp.weights()}
-        named = {f"{part}.{name}": view for part, views in parts.items() for name, view in views.items()}
-        return {"ln1.w": self.ln1.w, "ln2.w": self.ln2.w, **named}
-
-
-class Transformer(nn.Module):
+class Transformer(StoredWeights):
     """A decoder-only transformer whose every intermediate value can be recorded and edited.
 
     Built with uninitialised, frozen weights; `interp.load` fills them. `weights()` are writable views by name.
@@ -90,19 +56,11 @@ class Transformer(nn.Module):
         dtype: torch.dtype | None = None,
         provenance: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config, torch.device(device or "cpu"), dtype or torch.float32)
         self._provenance = dict(provenance or {"model": "untitled", "weights_sha256": None})
         self._tokenizer = tokenizer
-        self._points = PointTable(config.n_layers, FEATURES, _axis_sizes(config))
-        with torch.device("meta"):
-            self.embed = nn.Parameter(torch.empty(config.d_vocab, config.d_model), requires_grad=False)
-            self.blocks = nn.ModuleList(Block(config, f"blocks.{layer}") for layer in range(config.n_layers))
-            self.ln_final = RMSNorm(config.d_model, config.norm_eps, "ln_final")
-            untied = None if config.tied_embeddings else torch.empty(config.d_vocab, config.d_model)
-        self.unembed = None if untied is None else nn.Parameter(untied, requires_grad=False)
+        self._points = PointTable(config.n_layers, FEATURES, config.axis_sizes)
         self.hook_embed, self.hook_logits = hook_point("hook_embed"), hook_point("unembed.hook_out")
-        self._allocate(torch.device(device or "cpu"), dtype or torch.float32)
         self.eval()
 
     # ------------------------------------------------------------------------------------------------ running
@@ -261,11 +219,6 @@ class Transformer(nn.Module):
     # ------------------------------------------------------------------------------------------------- facts
 
     @property
-    def layers(self) -> list[Block]:
-        """The blocks, in order."""
-        return cast("list[Block]", list(self.blocks))
-
-    @property
     def provenance(self) -> dict[str, Any]:
         """Where the weights came from, and the dtype and device that they have now.
 
@@ -276,19 +229,6 @@ class Transformer(nn.Module):
     def points(self) -> PointTable:
         """The hook points that this model has, by full name."""
         return self._points
-
-    @property
-    def device(self) -> torch.device:
-        return self.embed.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.embed.dtype
-
-    @property
-    def n_parameters(self) -> int:
-        """Numbers stored; a tied unembedding counts once."""
-        return sum(parameter.numel() for parameter in self.parameters())
 
     def __repr__(self) -> str:
         c = self.config
@@ -352,71 +292,7 @@ class Transformer(nn.Module):
         """The id of a text that is exactly one token; `UsageError` shows the pieces where it is not."""
         return self.tokenizer.single_token(text)
 
-    # ------------------------------------------------------------------------------------------------- weights
-
-    def weights(self) -> dict[str, Tensor]:
-        """Every weight by name, input axis first: writable views of what is stored, no copies."""
-        found: dict[str, Tensor] = {"embed.W_E": self.embed.data}
-        for layer, block in enumerate(self.layers):
-            found |= {f"blocks.{layer}.{name}": view.data for name, view in block.weights().items()}
-        found["ln_final.w"] = self.ln_final.w.data
-        if self.unembed is not None:
-            found["unembed.W_U"] = self.unembed.data.mT
-        return found
-
-    @property
-    def W_E(self) -> Float[Tensor, "d_vocab d_model"]:
-        return self.embed.data
-
-    @property
-    def W_U(self) -> Float[Tensor, "d_model d_vocab"]:
-        return self._unembedding.data.mT
-
-    @property
-    def W_Q(self) -> Float[Tensor, "layer head d_model d_head"]:
-        return self._layout.query(self._stacked("attn.qkv"))
-
-    @property
-    def W_K(self) -> Float[Tensor, "layer kv_head d_model d_head"]:
-        return self._layout.key(self._stacked("attn.qkv"))
-
-    @property
-    def W_V(self) -> Float[Tensor, "layer kv_head d_model d_head"]:
-        return self._layout.value(self._stacked("attn.qkv"))
-
-    @property
-    def W_O(self) -> Float[Tensor, "layer head d_head d_model"]:
-        return self._layout.output(self._stacked("attn.out"))
-
-    @property
-    def W_gate(self) -> Float[Tensor, "layer d_model d_mlp"]:
-        return self._stacked("mlp.gate").mT
-
-    @property
-    def W_in(self) -> Float[Tensor, "layer d_model d_mlp"]:
-        return self._stacked("mlp.up").mT
-
-    @property
-    def W_out(self) -> Float[Tensor, "layer d_mlp d_model"]:
-        return self._stacked("mlp.down").mT
-
-    @property
-    def b_O(self) -> Float[Tensor, "layer d_model"] | None:
-        return self._stacked("attn.out_bias") if self.config.o_bias else None
-
-    @property
-    def b_out(self) -> Float[Tensor, "layer d_model"] | None:
-        return self._stacked("mlp.down_bias") if self.config.mlp_bias else None
-
     # ------------------------------------------------------------------------------------------------ private
-
-    @property
-    def _layout(self) -> HeadLayout:
-        return self.layers[0].attn.layout
-
-    @property
-    def _unembedding(self) -> Float[Tensor, "d_vocab d_model"]:
-        return self.embed if self.unembed is None else self.unembed
 
     def _run(
         self, tokens: Tensor, mask: Tensor | None, stop_at_layer: int | None = None, kv_cache: KVCache | None = None
@@ -486,23 +362,6 @@ class Transformer(nn.Module):
         ids: list[int] = tokens.flatten().tolist()
         return ids
 
-    def _allocate(self, device: torch.device, dtype: torch.dtype) -> None:
-        """Storage for all weights, one tensor a kind of matrix: so `W_Q` of all layers is a view."""
-        self._stacks: dict[str, Tensor] = {}
-        for name, first in list(self.blocks[0].named_parameters()):
-            self._share(name, torch.empty(len(self.blocks), *first.shape, device=device, dtype=dtype))
-        for module, name in ((self, "embed"), (self, "unembed"), (self.ln_final, "w")):
-            if (old := getattr(module, name)) is not None:
-                empty = torch.empty(old.shape, device=device, dtype=dtype)
-                setattr(module, name, nn.Parameter(empty, requires_grad=False))
-
-    def _apply(self, fn: "Callable[[Tensor], Tensor]", recurse: bool = True) -> "Transformer":
-        """What `.to()` and its like go through: the layers' weights are joined again, and the old ones let go."""
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        for name in self._stacks:
-            self._stacked(name)
-        return self
-
     def __deepcopy__(self, memo: dict[int, Any]) -> "Transformer":
         copied = Transformer(
             self.config, tokenizer=self._tokenizer, device=self.device, dtype=self.dtype, provenance=self._provenance
@@ -512,33 +371,5 @@ class Transformer(nn.Module):
             new.requires_grad_(old.requires_grad)
         return copied
 
-    def _share(self, name: str, stack: Tensor) -> None:
-        """Make the layers' parameters of one name views of one tensor."""
-        path, leaf = name.rsplit(".", 1)
-        for block, part in zip(self.blocks, stack, strict=True):
-            module = block.get_submodule(path)
-            old = getattr(module, leaf)
-            setattr(module, leaf, nn.Parameter(part, requires_grad=old.requires_grad))
-        self._stacks[name] = stack
-
-    def _stacked(self, name: str) -> Tensor:
-        """One kind of weight of all layers. Joined again where the layers were given new tensors."""
-        stack = self._stacks[name]
-        parameters = [block.get_parameter(name) for block in self.blocks]
-        if any(parameter.data_ptr() != part.data_ptr() for parameter, part in zip(parameters, stack, strict=True)):
-            self._share(name, torch.stack([parameter.data for parameter in parameters]))
-        return self._stacks[name]
-
 
 FEATURES: frozenset[Feature] = frozenset({"sequential_block", "gated", "dense_ffn"})
-
-
-def _axis_sizes(config: ModelConfig) -> dict[str, int]:
-    return {
-        "d_model": config.d_model,
-        "head": config.n_heads,
-        "kv_head": config.n_kv_heads,
-        "d_head": config.d_head,
-        "d_mlp": config.d_mlp,
-        "d_vocab": config.d_vocab,
-    }

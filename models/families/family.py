@@ -50,13 +50,5 @@ def conditions(config: ModelConfig) -> dict[str, bool]:
 
 def axis_sizes(config: ModelConfig) -> dict[str, int]:
     """The length of every axis that rows may name."""
-    return {
-        "d_vocab": config.d_vocab,
-        "d_model": config.d_model,
-        "head": config.n_heads,
-        "kv_head": config.n_kv_heads,
-        "d_head": config.d_head,
-        "d_mlp": config.d_mlp,
-        "half": 2,  # the two halves of a head whose elements rotary positions turn as pairs
-        "pair": config.d_head // 2,
-    }
+    halves = {"half": 2, "pair": config.d_head // 2}  # rotary positions turn elements of the two halves as pairs
+    return {**config.axis_sizes, **halves}
