@@ -3,8 +3,8 @@
     embed → for each layer: resid_pre → attention → resid_mid → FFN → resid_post → final norm → unembed
 
 Sublayers read the residual stream through a norm and add to it (pre-norm). Names and equations of all points are in
-`interp.points`; variation between models is data in `ModelConfig`. The forward pass never writes in place, never
-switches gradients off and never copies a value to the host.
+`interp.points`; variation between models is data in `ModelConfig`. The forward pass never writes to a value that anyone
+could hold, never switches gradients off, and on an accelerator never waits for a value.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
