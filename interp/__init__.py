@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from interp.errors import InterpError as InterpError
     from interp.hooks import HookPoint as HookPoint
     from interp.models.config import ModelConfig as ModelConfig
+    from interp.models.kv_cache import KVCache as KVCache
     from interp.models.loading import from_transformers as from_transformers
     from interp.models.loading import known_models as known_models
     from interp.models.loading import load as load
@@ -40,6 +41,7 @@ _HOMES = {
     "pull": "interp.models.loading",
     "Transformer": "interp.models.transformer",
     "ModelConfig": "interp.models.config",
+    "KVCache": "interp.models.kv_cache",
     "Tokenizer": "interp.models.tokenizer",
     "ActivationCache": "interp.cache",
     "HookPoint": "interp.hooks",
