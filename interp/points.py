@@ -60,7 +60,8 @@ class Point:
 
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """The shape for given axis sizes (`query_pos` and `key_pos` default to `pos`)."""
-        return tuple(1 if axis == "1" else sizes.get(axis, sizes["pos"] if "pos" in axis else 0) for axis in self.axes)
+        known = {"1": 1, "query_pos": sizes["pos"], "key_pos": sizes["pos"], **sizes}
+        return tuple(known[axis] for axis in self.axes)
 
 
 def _point(name: str, axes: str, equation: str, *needs: Feature, layer: bool = True, on_demand: bool = False) -> Point:

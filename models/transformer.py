@@ -204,13 +204,11 @@ class Transformer(StoredWeights):
         """The same, one token of every row at a time; hooks act on a step if they are active when it is asked for."""
         return writer(self, tokens, max_new_tokens, **how).steps(max_new_tokens, None)
 
-    def cache_bytes(
-        self, batch: int, pos: int, names: Names = None, *, positions: Positions = None, itemsize: int | None = None
-    ) -> int:
+    def cache_bytes(self, batch: int, pos: int, names: Names = None, *, positions: Positions = None) -> int:
         """Bytes that recording a selection on `batch` × `pos` tokens will take."""
-        rows = position_list(positions, pos)
-        size = itemsize or self.embed.element_size()
-        return self._points.nbytes(names, batch=batch, pos=pos, rows=None if rows is None else len(rows), itemsize=size)
+        kept = position_list(positions, pos)
+        rows, itemsize = None if kept is None else len(kept), self.embed.element_size()
+        return self._points.nbytes(names, batch=batch, pos=pos, rows=rows, itemsize=itemsize)
 
     def unembed_residual(self, resid: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_vocab"]:
         """Logits of any residual-stream vectors: final norm with their OWN statistics, then W_U (the logit lens)."""
