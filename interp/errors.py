@@ -32,6 +32,12 @@ class BudgetError(UsageError):
     """The work asked for needs more memory than the stated budget."""
 
 
+class Cancelled(InterpError):
+    """Work was stopped between two of its steps because the caller asked for it. Exit code 130, as for an interrupt."""
+
+    exit_code = 130
+
+
 class LoadError(InterpError):
     """A model, tokenizer or data file could not be loaded; nothing was left half-done. Exit code 4."""
 

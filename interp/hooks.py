@@ -38,7 +38,9 @@ class Rows:
     mask: Bool[Tensor, "batch pos"] | None = None
     """Which rows are real tokens; None if none of them is padding."""
     partial: bool = False
-    """Whether they are a part of a longer text that is read piece by piece, through a cache."""
+    """Whether they are a part of a longer text: one that is read piece by piece, or whose other rows are known."""
+    total: int | None = None
+    """Columns of that longer text, where it has an end already."""
 
 
 class HookPoint:
@@ -105,7 +107,7 @@ class ActiveHooks:
     def apply(self, point: HookPoint, value: Tensor) -> Tensor:
         """Run the edits, then the recorders, that stand at a point."""
         for edit in self.edits.get(point.name, ()):
-            value = _edited(edit, value, point)
+            value = edited(edit, value, point)
         for record in self.recorders.get(point.name, ()):
             value = record(value, point)
         return value
@@ -122,8 +124,14 @@ def unreached_edit(reached: Collection[str]) -> str | None:
     return min(lost[0]) if lost else None
 
 
-def _edited(edit: HookFn, value: Tensor, point: HookPoint) -> Tensor:
-    """One edit, on a copy of its own: a hook that writes in place never rewrites what others hold."""
+def active_edits() -> dict[str, tuple[HookFn, ...]]:
+    """The edits of the running context by full name, outer ones first."""
+    active = _ACTIVE.get()
+    return {} if active is None else dict(active.edits)
+
+
+def edited(edit: HookFn, value: Tensor, point: HookPoint) -> Tensor:
+    """What one edit makes of a value, on a copy of its own: writing in place never rewrites what others hold."""
     own = value.clone()
     result = edit(own, point)
     if result is None:
@@ -161,6 +169,16 @@ def edits_active(points: PointTable, hooks: Hooks) -> Iterator[None]:
     edits = _merged(active.edits, [(name, function) for names, function in chosen for name in names])
     selections = (*active.selections, *(frozenset(names) for names, _ in chosen))
     token = _ACTIVE.set(replace(active, edits=edits, selections=selections))
+    try:
+        yield
+    finally:
+        _ACTIVE.reset(token)
+
+
+@contextmanager
+def edits_replaced(edits: dict[str, tuple[HookFn, ...]]) -> Iterator[None]:
+    """Let these edits alone act, by full name; whatever else the running context holds is out of sight meanwhile."""
+    token = _ACTIVE.set(ActiveHooks(edits))
     try:
         yield
     finally:

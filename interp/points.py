@@ -243,6 +243,8 @@ class PointTable(Mapping[str, Point]):
         Every part of the selection must match something: a name that matches nothing is a `PointError` with the
         nearest names, also inside a list whose other names match.
         """
+        if isinstance(names, str) and names in self._points:
+            return [names]
         if names is None:
             return [name for name, point in self._points.items() if not point.on_demand]
         patterns = list(names) if isinstance(names, Sequence) and not isinstance(names, str) else [names]

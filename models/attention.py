@@ -6,6 +6,7 @@ nobody listens to the scores or the pattern, a fused kernel computes z; both way
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +23,16 @@ from interp.models.point import hook_point
 from interp.models.positions import Rotation, rotation
 
 
+class SideBySide(Protocol):
+    """Rows of several runs, laid out in one line of tokens: each reads its own keys and those that its run shares."""
+
+    def attend(self, attention: "Attention", q: Tensor, k: Tensor, v: Tensor) -> Float[Tensor, "1 kept head d_head"]:
+        """z of every row that the rest of the layer is computed for."""
+
+    def kept(self, resid: Float[Tensor, "1 pos d_model"]) -> Float[Tensor, "1 kept d_model"]:
+        """The same rows of the residual stream."""
+
+
 @dataclass(frozen=True)
 class Reading:
     """What every attention layer of one forward pass shares: how positions turn, and who may read whom."""
@@ -33,6 +44,12 @@ class Reading:
     """Queries that are padding: their pattern and z are zero."""
     kv_cache: KVCache | None = None
     """Keys and values of earlier columns, which the new rows read and join."""
+    side_by_side: SideBySide | None = None
+    """How the line of tokens splits into runs, where it holds several."""
+
+    def kept(self, resid: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch kept d_model"]:
+        """The rows of the residual stream that a layer adds to: all, unless some are not read by anyone later."""
+        return resid if self.side_by_side is None else self.side_by_side.kept(resid)
 
 
 def reading(
@@ -121,17 +138,29 @@ class Attention(nn.Module):
 
     def forward(
         self, resid: Float[Tensor, "batch pos d_model"], norm: RMSNorm, reading: Reading
-    ) -> Float[Tensor, "batch pos d_model"]:
+    ) -> Float[Tensor, "batch kept d_model"]:
         """The sublayer's output for the residual that it reads through its norm."""
         q, k, v = self.project(resid, norm)
         rot_q, rot_k = self.hook_rot_q(reading.rotation(q)), self.hook_rot_k(reading.rotation(k))
         if reading.kv_cache is not None:
             rot_k, v = reading.kv_cache.extend(self.layer, rot_k, v)
-        if self.hook_attn_scores.listened or self.hook_pattern.listened:
-            z = self.explicit_z(rot_q, rot_k, v, reading)
+        if reading.side_by_side is not None:
+            z = reading.side_by_side.attend(self, rot_q, rot_k, v)
         else:
-            z = self.fused_z(rot_q, rot_k, v, reading)
+            z = self.attend(rot_q, rot_k, v, reading)
         return self.hook_out(self.output(self.hook_z(z)))
+
+    def attend(
+        self,
+        q: Float[Tensor, "batch query_pos head d_head"],
+        k: Float[Tensor, "batch key_pos kv_head d_head"],
+        v: Float[Tensor, "batch key_pos kv_head d_head"],
+        reading: Reading,
+    ) -> Float[Tensor, "batch query_pos head d_head"]:
+        """What the queries read: by way of the pattern if somebody listens there, else by the fused kernel."""
+        if self.hook_attn_scores.listened or self.hook_pattern.listened:
+            return self.explicit_z(q, k, v, reading)
+        return self.fused_z(q, k, v, reading)
 
     def project(
         self, resid: Float[Tensor, "batch pos d_model"], norm: RMSNorm

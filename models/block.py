@@ -28,11 +28,11 @@ class Block(nn.Module):
 
     def forward(
         self, resid: Float[Tensor, "batch pos d_model"], reading: Reading
-    ) -> Float[Tensor, "batch pos d_model"]:
+    ) -> Float[Tensor, "batch kept d_model"]:
         """The residual stream after this layer."""
         resid_pre = self.hook_resid_pre(resid)
         attn_out = self.hook_attn_out(self.attn(resid_pre, self.ln1, reading))
-        resid_mid = self.hook_resid_mid(resid_pre + attn_out)
+        resid_mid = self.hook_resid_mid(reading.kept(resid_pre) + attn_out)
         mlp_out = self.hook_mlp_out(self.mlp(self.ln2(self.hook_mlp_in(resid_mid))))
         return self.hook_resid_post(resid_mid + mlp_out)
 

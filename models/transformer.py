@@ -214,6 +214,10 @@ class Transformer(StoredWeights):
         """Logits of any residual-stream vectors: final norm with their OWN statistics, then W_U (the logit lens)."""
         return linear(self.ln_final.normalize(resid), self._unembedding)
 
+    def unembed_rows(self, resid: Float[Tensor, "batch pos d_model"]) -> Logits:
+        """The end of the forward pass, with its hook points: final norm, then W_U."""
+        return self.hook_logits(linear(self.ln_final(resid), self._unembedding))
+
     # ------------------------------------------------------------------------------------------------- facts
 
     @property
@@ -312,7 +316,7 @@ class Transformer(StoredWeights):
                 resid = block(resid, shared)
             if stop_at_layer is not None:
                 return None
-            logits = self.hook_logits(linear(self.ln_final(resid), self._unembedding))
+            logits = self.unembed_rows(resid)
         if kv_cache is not None:
             kv_cache.commit(count)
         return logits
