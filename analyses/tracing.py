@@ -76,9 +76,11 @@ class CausalTrace(Result, kind="tracing.causal"):
 
     def peak(self, kind: str, *, position: int | None = None) -> tuple[int, int, float]:
         """(position, layer, effect) of the strongest cell of a kind, at one position or anywhere."""
+        if position is not None:
+            effect = self.at("effect", kind=kind, position=position)
+            return position, int(effect.argmax()), float(effect.max())
         effect = self.at("effect", kind=kind)
-        masked = effect if position is None else np.where(np.arange(len(effect))[:, None] == position, effect, -np.inf)
-        place, layer = np.unravel_index(int(masked.argmax()), effect.shape)
+        place, layer = np.unravel_index(int(effect.argmax()), effect.shape)
         return int(place), int(layer), float(effect[place, layer])
 
     @property
@@ -150,7 +152,7 @@ class Trace:
             arrays[name] = cells.mean(-1), CausalTrace.grid
             arrays["effect" if name == "probability" else "logit_effect"] = effect.mean(-1), CausalTrace.grid
             if name == "probability":
-                arrays["effect_error"] = effect.std(-1) / math.sqrt(max(1, effect.shape[-1] - 1)), CausalTrace.grid
+                arrays["effect_error"] = _standard_error(effect), CausalTrace.grid
             arrays[f"sample_{name}"] = cells, (*CausalTrace.grid, "sample")
             arrays[f"clean_{name}"] = np.float64(self.clean[name]), ()
             arrays[f"corrupted_{name}"] = corrupted.mean(-1), ()
@@ -172,6 +174,12 @@ class Trace:
             "first_layer": ([[layers[0] for layers in kind] for kind in used], ("kind", "layer")),
             "last_layer": ([[layers[-1] for layers in kind] for kind in used], ("kind", "layer")),
         }
+
+
+def _standard_error(values: np.ndarray) -> np.ndarray:
+    """Of the mean over the last axis; NaN for a single sample, which says nothing of its spread."""
+    count = values.shape[-1]
+    return values.std(-1, ddof=1) / math.sqrt(count) if count > 1 else np.full(values.shape[:-1], np.nan)
 
 
 def causal_trace(
@@ -340,8 +348,10 @@ def _checked(kinds: Sequence[Kind], samples: int, window: int, seed: int) -> tup
     known = get_args(Kind)
     chosen = tuple(kinds)
     if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(known):
-        raise UsageError(f"A trace restores some of {', '.join(known)}, each once, not {list(kinds)}.")
+        raise UsageError(f"A trace restores some of {', '.join(known)}, each once, not {kinds!r}.")
     for name, value, least in (("samples", samples, 1), ("window", window, 1), ("seed", seed, 0)):
-        if isinstance(value, bool) or value < least:
-            raise UsageError(f"{name} is {value}; a whole number from {least} on was expected.")
+        if type(value) is not int or value < least:
+            raise UsageError(f"{name} is {value!r}; a whole number from {least} on was expected.")
+    if seed >= 2**32:
+        raise UsageError(f"seed is {seed}; the generator takes whole numbers below 2**32.")
     return chosen

@@ -7,6 +7,7 @@ import torch
 
 from benchmarks.measuring import Row, fresh_medians, in_fresh_process, medians, peak_bytes, ratio_row
 from benchmarks.models import ours, peer, random_tokens
+from benchmarks.sweeps import budgets, residual_sweep, traces
 from interp.analyses import induction
 from interp.hooks import HookPoint, recorders_active
 
@@ -143,6 +144,9 @@ CASES: dict[str, Callable[[], Iterator[Row]]] = {
     "idle_points": idle_points,
     "head_scores": head_scores,
     "generation": generation,
+    "residual_sweep": residual_sweep,
+    "traces": traces,
+    "budgets": budgets,
     "loading": loading,
     "command_line": command_line,
 }

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from interp import analyses as analyses
     from interp import edits as edits
     from interp import errors as errors
+    from interp import metrics as metrics
     from interp import points as points
     from interp.apps.cli import main as main
     from interp.cache import ActivationCache as ActivationCache
@@ -50,6 +51,7 @@ _HOMES = {
     "points": "interp.points",
     "edits": "interp.edits",
     "errors": "interp.errors",
+    "metrics": "interp.metrics",
     "analyses": "interp.analyses",
     "main": "interp.apps.cli",
 }

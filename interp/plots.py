@@ -14,13 +14,14 @@ import numpy as np
 from interp.errors import UsageError
 
 if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
+    from plotly.graph_objects import Figure, Heatmap
 
 SIGNED = "RdBu_r"
 SEQUENTIAL = "Blues"
 SERIES_COLOURS = ("#1f5fa8", "#d9822b", "#3a9a5b", "#9a4fb0", "#7a7a7a", "#c23b4e", "#2aa5a0", "#8a6d3b")
 MOST_CELL_TEXTS = 1_500
 MOST_TICKS = 60
+PANEL_GAP = 42  # pixels between stacked panels: the name of the next one
 
 Labels = Sequence[str | int]
 Numbers = np.ndarray | Sequence[float]
@@ -237,3 +238,73 @@ def attention_pattern(pattern: Numbers, tokens: Sequence[str], *, title: str) ->
     figure = _titled(Figure(heatmap), title, "key (looked at)", "query (looking)", height=side, width=side + 60)
     figure.update_xaxes(**_ticks(labels), tickangle=-45)
     return figure.update_yaxes(**_ticks(labels), autorange="reversed", scaleanchor="x")
+
+
+def trace_heatmaps(
+    panels: Mapping[str, Numbers], *, title: str, metric: str, tokens: Sequence[str], layers: Labels | None = None
+) -> "Figure":
+    """[position, layer] tables stacked under their names, the first token on top; one scale of colours for all.
+
+    A negative value anywhere makes the scale part at zero. Raises `UsageError` where a table has not one row a token,
+    and where there is none.
+    """
+    from plotly.subplots import make_subplots
+
+    tables = _alike(panels, len(tokens))
+    names = list(range(next(iter(tables.values())).shape[1])) if layers is None else list(layers)
+    labels = [_starred(token) for token in tokens]
+    tall = 18 * min(len(tokens), MOST_TICKS) + 12
+    figure = make_subplots(
+        rows=len(tables),
+        cols=1,
+        shared_xaxes=True,
+        vertical_spacing=PANEL_GAP / (len(tables) * (tall + PANEL_GAP)),
+        subplot_titles=[escape(name, quote=False) for name in tables],
+    )
+    for row, heatmap in enumerate(_trace_panels(tables, metric, labels, names), start=1):
+        figure.add_trace(heatmap, row=row, col=1)
+    height = 130 + len(tables) * (tall + PANEL_GAP)
+    _titled(figure, escape(title, quote=False), "", "", height=height, width=220 + 20 * max(len(names), 20))
+    figure.update_annotations(x=0, xanchor="left", font_size=13)
+    figure.update_xaxes(title_text="layer", row=len(tables)).update_xaxes(**_ticks(names), tickangle=0)
+    return figure.update_yaxes(**_ticks(labels), autorange="reversed")
+
+
+def _alike(panels: Mapping[str, Numbers], rows: int) -> dict[str, np.ndarray]:
+    """The tables by name, all of one shape."""
+    tables = {name: _matrix(values, f"The panel {name!r}") for name, values in panels.items()}
+    shapes = {table.shape for table in tables.values()}
+    if len(shapes) != 1 or next(iter(shapes))[0] != rows:
+        raise UsageError(
+            f"Panels of shapes {sorted(map(list, shapes))} came with {rows} tokens: expected at least one panel, "
+            "all of one shape, with one row a token."
+        )
+    return tables
+
+
+def _starred(token: str) -> str:
+    """A token as a label; a star at its end, by which some are marked, survives the cut."""
+    marked = len(token) > 1 and token.endswith("*")
+    return visible(token.removesuffix("*"), 14) + "*" if marked else visible(token, 14)
+
+
+def _trace_panels(tables: Mapping[str, np.ndarray], metric: str, labels: Labels, layers: Labels) -> "list[Heatmap]":
+    """Heat maps that share their colours; the first one brings the scale."""
+    from plotly.graph_objects import Heatmap
+
+    colours = _colours(np.concatenate(list(tables.values())), None, None)
+    cells = [[f"{label} (position {place}), layer {layer}" for layer in layers] for place, label in enumerate(labels)]
+    return [
+        Heatmap(
+            z=table,
+            customdata=cells,
+            name=escape(name, quote=False),
+            hovertemplate=f"%{{customdata}}<br>{metric} %{{z:.4f}}<extra></extra>",
+            colorbar={"title": {"text": metric}},
+            showscale=place == 0,
+            xgap=1,
+            ygap=1,
+            **colours,
+        )
+        for place, (name, table) in enumerate(tables.items())
+    ]

@@ -30,6 +30,7 @@ Edits from `interp.edits` say which positions they touch, and rules 2 to 4 follo
 anything, so that a cell with one is computed from the first position on.
 """
 
+import inspect
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -66,6 +67,13 @@ class Sweep:
     axes: Mapping[str, Sequence[int | str]]
     edits: Callable[..., Hooks]
 
+    def __post_init__(self) -> None:
+        taken = inspect.signature(self.edits)
+        try:
+            taken.bind(**dict.fromkeys(self.axes))
+        except TypeError as error:
+            raise UsageError(f"`edits{taken}` does not take the axes {list(self.axes)} by name: {error}.") from None
+
     def cells(self) -> Iterator[Hooks]:
         """The edits of each cell, the last axis varying fastest."""
         names = list(self.axes)
@@ -96,7 +104,8 @@ class Replay:
     for, such as `{"prompt": 4, "sample": 10}`. `budget`: bytes that may be allocated beside the model.
 
     Raises `UsageError` for edits that touch no cell, `PointError` for points that do not exist, `BudgetError` where not
-    even one cell fits; all before the sweep starts.
+    even one cell fits; all before the sweep starts. Only edits behind the layers, and all edits without shortcuts, are
+    tried on the way.
     """
 
     def __init__(
@@ -123,11 +132,11 @@ class Replay:
         base_edits = _by_point(model, hooks, active_edits())
         cells = [_by_point(model, each) for each in sweep.cells()]
         if shortcuts:
-            plan = shortened(model, tokens, mask, base_edits, cells, self.read)
+            plan = shortened(model, tokens, mask, base_edits, cells, self.read, budget)
         else:
             plan = unshortened(model, tokens, mask, base_edits, cells)
         self.base, self.cells, self.known = plan.base, plan.cells, plan.known
-        self.footprint = Footprint.of(model, plan, len(self.read), shortcuts=shortcuts)
+        self.footprint = Footprint.of(model, plan, self.read, shortcuts=shortcuts)
         self.walks = packed(self.base, self.cells, self.footprint.tokens_that_fit(self.base, self.cells, budget))
 
     @property
@@ -147,7 +156,7 @@ class Replay:
             cells=len(self.cells),
             rows=self.rows,
             walks=len(self.walks),
-            flops=flops(config, base, self.walks, len(self.read), shortcuts=self.shortcuts),
+            flops=flops(self.model, base, self.walks, self.read, shortcuts=self.shortcuts),
             full_flops=full_flops(config, base, len(self.cells) + len(self.known)),
             bytes=max((self.footprint.walk(base, walk) for walk in self.walks), default=self.footprint.base),
             seconds=sum(clock.walk_seconds(base, walk, config.n_layers, read) for walk in self.walks),
@@ -202,6 +211,7 @@ class Replay:
 
     def _named(self, values: Tensor, axes: Mapping[str, Sequence[int | str]]) -> NamedArray:
         shape = [*(len(places) for places in axes.values()), *self.texts.values()]
+        values = values.float() if values.dtype == torch.bfloat16 else values  # which numpy does not know
         return NamedArray(values.reshape(shape).cpu().numpy(), (*axes, *self.texts))
 
     def _check(self, mask: Tensor | None, batch: int) -> None:
@@ -211,7 +221,9 @@ class Replay:
                 f"The axes of the texts are {self.texts}; expected sizes whose product is the batch of {batch}, and "
                 f"other names than the sweep's {list(self.sweep.axes)}."
             )
-        if not all(self.sweep.axes.values()):
+        if not self.metrics:
+            raise UsageError("There is no metric; give one, or several by name.")
+        if 0 in self.sweep.shape:
             raise UsageError(f"An axis of the sweep has no places: its shape is {self.sweep.shape}.")
         if mask is not None and not bool(mask[:, self.read].all()):
             raise UsageError(
@@ -221,7 +233,7 @@ class Replay:
 
 def _by_point(model: "Transformer", hooks: Hooks, outer: Edits | None = None) -> dict[str, tuple[HookFn, ...]]:
     """Hooks by the full name of their point, behind those of an outer context."""
-    found = {name: tuple(functions) for name, functions in (outer or {}).items()}
+    found = {name: tuple(functions) for name, functions in (outer or {}).items() if name in model.points()}
     for names, function in hooks:
         for name in model.points().resolve(names):
             found[name] = (*found.get(name, ()), function)
@@ -242,4 +254,4 @@ def _checked(values: object, name: str, batch: int) -> Tensor:
         raise UsageError(
             f"The metric {name!r} returned {came}; a tensor with one number a text, ({batch},), was expected."
         )
-    return values.detach()
+    return values.detach().clone()  # a view would keep all logits alive

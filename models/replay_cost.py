@@ -18,12 +18,12 @@ from interp.models.attention import Reading
 from interp.models.config import ModelConfig
 from interp.models.positions import rotation
 from interp.models.replay_plan import Plan
-from interp.models.walk import Base, Cell
+from interp.models.walk import Base, Cell, behind_layers
 
 if TYPE_CHECKING:
     from interp.models.transformer import Transformer
 
-TOKENS_A_WALK = 4096
+TOKENS_A_WALK = 2048
 """More tokens side by side make products no faster, and leave the processor's caches."""
 LOGIT_BYTES = 48 * 2**20
 """Logits that are made at once, where the budget allows it."""
@@ -50,7 +50,8 @@ class Cost:
     def __str__(self) -> str:
         saved = self.full_flops / max(self.flops, 1)
         return (
-            f"{self.cells:,} cells, {self.rows:,} rows, {self.walks} walks: {self.flops / 1e9:,.1f} GFLOP "
+            f"{self.cells:,} cells, {self.rows:,} rows, {self.walks} walk{'s' * (self.walks != 1)}: "
+            f"{self.flops / 1e9:,.1f} GFLOP "
             f"(full forward passes: {saved:.1f} times that), {self.bytes / 2**20:,.0f} MiB, about {self.seconds:.1f} s"
         )
 
@@ -66,13 +67,15 @@ class Footprint:
     """The logits of one cell and what a metric makes of them."""
 
     @classmethod
-    def of(cls, model: "Transformer", plan: Plan, read: int, *, shortcuts: bool) -> "Footprint":
+    def of(cls, model: "Transformer", plan: Plan, read: Sequence[int], *, shortcuts: bool) -> "Footprint":
         """The footprint of a planned sweep."""
-        base = plan.base
+        base, c = plan.base, model.config
         held = [tensor for kind in (base.boundaries, base.keys, base.values) for tensor in kind.values()]
-        columns = read if shortcuts else base.stop
-        logits = 3 * base.batch * columns * model.config.d_vocab * model.embed.element_size()
-        return cls(sum(tensor.nbytes for tensor in held), _token_bytes(model, plan), logits)
+        whole = not shortcuts or _edited_behind_layers(model, base, plan.cells)
+        columns = max((_logit_columns(base, cell, read, whole=whole) for cell in plan.cells), default=len(read))
+        column = base.batch * c.d_vocab * model.embed.element_size()
+        unchanged = len(read) * column
+        return cls(sum(tensor.nbytes for tensor in held) + unchanged, _token_bytes(model, plan), 3 * columns * column)
 
     def walk(self, base: Base, cells: Sequence[Cell]) -> int:
         """Bytes of a walk of these cells, the base run's included."""
@@ -117,6 +120,16 @@ def _company(cell: Cell) -> int:
     return 2 + cell.index if receivers and norms else int(receivers)
 
 
+def _edited_behind_layers(model: "Transformer", base: Base, cells: Sequence[Cell]) -> bool:
+    names = {name for edits in (base.edits, *(cell.edits for cell in cells)) for name in edits}
+    return any(behind_layers(name, model.points()) for name in names)
+
+
+def _logit_columns(base: Base, cell: Cell, read: Sequence[int], *, whole: bool) -> int:
+    """At how many columns a cell's logits are made."""
+    return base.stop - cell.kept if whole else sum(column >= cell.kept for column in read)
+
+
 def _tokens(base: Base, cells: Sequence[Cell]) -> int:
     return sum(base.batch * (base.stop - cell.start) for cell in cells)
 
@@ -141,12 +154,15 @@ def _token_bytes(model: "Transformer", plan: Plan) -> int:
 # ---------------------------------------------------------------------------------------------------- operations
 
 
-def flops(config: ModelConfig, base: Base, walks: Sequence[Sequence[Cell]], read: int, *, shortcuts: bool) -> int:
-    """Operations of all walks, as the forward pass does them."""
+def flops(
+    model: "Transformer", base: Base, walks: Sequence[Sequence[Cell]], read: Sequence[int], *, shortcuts: bool
+) -> int:
+    """Operations of all walks, as the forward pass does them; those of points on demand are left out."""
     total = 0
     for cells in walks:
+        whole = not shortcuts or _edited_behind_layers(model, base, cells)
         for cell in cells:
-            total += cell_flops(config, base, cell, read if shortcuts else base.stop)
+            total += cell_flops(model.config, base, cell, _logit_columns(base, cell, read, whole=whole))
     return total
 
 
@@ -212,7 +228,7 @@ def _layer_seconds(model: "Transformer", tokens: int) -> float:
     columns = 8 if tokens % 8 == 0 else 1
     resid = torch.randn(tokens // columns, columns, c.d_model, dtype=torch.float32).to(model.embed)
     reading = Reading(rotation(c.rotary, c.d_head, torch.arange(columns, device=model.device)[None]))
-    layers = model.layers[: max(2, min(c.n_layers, 4096 // tokens))]
+    layers = model.layers[: max(2, min(c.n_layers, 1024 // tokens))]
 
     def run() -> None:
         line = resid

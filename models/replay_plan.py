@@ -16,7 +16,7 @@ from torch import Tensor
 from interp.edits import Edit
 from interp.hooks import HookFn, HookPoint, edits_replaced, recorders_active
 from interp.models.positions import row_positions
-from interp.models.walk import Base, Cell, Edits, layer_of_join
+from interp.models.walk import Base, Cell, Edits, behind_layers, layer_of_join
 from interp.points import PointTable
 
 if TYPE_CHECKING:
@@ -51,13 +51,16 @@ def shortened(
     base_edits: Edits,
     cells: Sequence[Edits],
     read: Sequence[int],
+    budget: int,
 ) -> Plan:
     """Run the base run once, and note where each cell parts from it."""
     points, length = model.points(), tokens.shape[1]
     watcher = _Watcher(points, cells, length)
     last = model.config.n_layers
     with torch.no_grad(), edits_replaced(dict(_tuples(base_edits))), recorders_active(watcher, watcher.seen_in_layers):
-        _, cache = model.run_with_cache(tokens, [*BETWEEN_LAYERS, *READ_LATER], mask=mask, stop_at_layer=last)
+        _, cache = model.run_with_cache(
+            tokens, [*BETWEEN_LAYERS, *READ_LATER], mask=mask, stop_at_layer=last, budget=budget
+        )
     parted = [
         _cell(points, index, edits, watcher.changes[index], base_edits, read, length)
         for index, edits in enumerate(cells)
@@ -104,7 +107,7 @@ class _Watcher:
         self.by_name: dict[str, list[tuple[int, HookFn]]] = {}
         for index, edits in enumerate(cells):
             for name, functions in edits.items():
-                if layer_of_join(name, points) == points.n_layers and not points[name].per_layer:
+                if behind_layers(name, points):
                     self.changes[index] += [(points.n_layers, _first_column(each, length)) for each in functions]
                 else:
                     self.by_name.setdefault(name, []).extend((index, each) for each in functions)

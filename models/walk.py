@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from interp.hooks import HookFn, HookPoint, Rows, edited, edits_replaced, rows_active
@@ -130,7 +130,7 @@ class Layout:
             self.place[cell] = (group, slice(first + number * each, first + (number + 1) * each), number)
         self.length = tokens.stop
 
-    def spread(self, x: Float[Tensor, "batch pos *rest"]) -> Float[Tensor, "1 line *rest"]:
+    def spread(self, x: Shaped[Tensor, "batch pos *rest"]) -> Shaped[Tensor, "1 line *rest"]:
         """One run's values, laid out for every cell from its own first column on."""
         parts = []
         for group in self.groups:
@@ -163,7 +163,8 @@ class Walk:
     def run(self, read: Sequence[int], at_once: int, sink: Callable[[Cell, Tensor], None]) -> None:
         """Walk through all layers; `sink(cell, logits [batch, read, d_vocab])` takes each cell's end.
 
-        Of the columns to read come those from `cell.kept` on, in the order asked for. Logits are made for `at_once` cells at a time, while all edits are still active.
+        Of the columns to read come those from `cell.kept` on, in the order asked for. Logits are made for `at_once`
+        cells at a time, while all edits are still active.
         """
         model, last = self.model, self.model.config.n_layers
         joining: dict[int, list[Cell]] = {}
@@ -194,7 +195,7 @@ class Walk:
         They are made at all columns where edits still act behind the layers.
         """
         self.layout = Layout(self.base, cells, late=True)
-        whole = self.from_tokens or any(not self.model.points()[name].per_layer for name in self._edited)
+        whole = self.from_tokens or any(behind_layers(name, self.model.points()) for name in self._edited)
         parts = []
         for cell in self.layout.cells:
             view = everything.view(line, cell)
@@ -342,11 +343,16 @@ def _cut(line: Tensor, before: Layout, after: Layout) -> Tensor:
     return torch.cat(parts)[None]
 
 
+def behind_layers(name: str, points: PointTable) -> bool:
+    """Whether a point lies behind all layers: at the final norm or the logits."""
+    return not points[name].per_layer and name != "hook_embed"
+
+
 def layer_of_join(name: str, points: PointTable) -> int:
     """The layer whose input a run must start from for an edit at this point to act."""
     if name == "hook_embed":
         return 0
-    if not points[name].per_layer:
+    if behind_layers(name, points):
         return points.n_layers
     layer = int(name.split(".", 2)[1])
     return layer + 1 if name.endswith(".hook_resid_post") else layer
