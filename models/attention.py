@@ -127,11 +127,19 @@ class Attention(nn.Module):
         rot_q, rot_k = self.hook_rot_q(reading.rotation(q)), self.hook_rot_k(reading.rotation(k))
         if reading.kv_cache is not None:
             rot_k, v = reading.kv_cache.extend(self.layer, rot_k, v)
+        return self.hook_out(self.output(self.hook_z(self.attend(rot_q, rot_k, v, reading))))
+
+    def attend(
+        self,
+        q: Float[Tensor, "batch query_pos head d_head"],
+        k: Float[Tensor, "batch key_pos kv_head d_head"],
+        v: Float[Tensor, "batch key_pos kv_head d_head"],
+        reading: Reading,
+    ) -> Float[Tensor, "batch query_pos head d_head"]:
+        """What the queries read: by way of the pattern if somebody listens there, else by the fused kernel."""
         if self.hook_attn_scores.listened or self.hook_pattern.listened:
-            z = self.explicit_z(rot_q, rot_k, v, reading)
-        else:
-            z = self.fused_z(rot_q, rot_k, v, reading)
-        return self.hook_out(self.output(self.hook_z(z)))
+            return self.explicit_z(q, k, v, reading)
+        return self.fused_z(q, k, v, reading)
 
     def project(
         self, resid: Float[Tensor, "batch pos d_model"], norm: RMSNorm
@@ -145,7 +153,7 @@ class Attention(nn.Module):
         normalized = norm(resid)
         joint = linear(normalized, self.qkv, self.qkv_bias)
         joint = joint.view(*joint.shape[:-1], -1, self.d_head)
-        q, k, v = torch.split(joint, [self.n_heads, groups, groups], -2)
+        q, k, v = joint.split_with_sizes([self.n_heads, groups, groups], -2)
         if self.hook_q_input.listened or self.hook_k_input.listened or self.hook_v_input.listened:
             q, k, v = self._receivers(resid, norm, normalized, (q, k, v))
         return self.hook_q(q), self.hook_k(k), self.hook_v(v)
@@ -166,10 +174,14 @@ class Attention(nn.Module):
             mask = reading.allowed[:, None]
         if mask is not None and reading.padded is not None:
             mask = mask | reading.padded[:, None, :, None]
-        q, k, v = (_packed(x).transpose(1, 2) for x in (q, k, v))
-        grouped = self.n_heads != self.n_kv_heads
-        z = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=plain, enable_gqa=grouped)
-        z = z.transpose(1, 2)
+        q, k, v = _packed(q), _packed(k).transpose(1, 2), _packed(v).transpose(1, 2)
+        if n_queries == 1:  # the heads of a group take the place of queries: the group's keys are read once for all
+            by_group = q.reshape(len(q), self.n_kv_heads, -1, self.d_head)
+            z = F.scaled_dot_product_attention(by_group, k, v, attn_mask=mask).reshape(q.shape)
+        else:
+            q, grouped = q.transpose(1, 2), self.n_heads != self.n_kv_heads
+            z = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=plain, enable_gqa=grouped)
+            z = z.transpose(1, 2)
         return z if reading.padded is None else z.masked_fill(reading.padded[:, :, None, None], 0)
 
     def explicit_z(
