@@ -76,7 +76,7 @@ class Assignment(NamedTuple):
 
 
 class Names(NamedTuple):
-    """How a checkpoint spells the names of a family's table: `prefix` stands before all but some of the `outer` ones."""
+    """How a checkpoint spells the names of a table: `prefix` stands before all of them, or all but the `outer` ones."""
 
     prefix: str
     outer: frozenset[str]

@@ -44,12 +44,12 @@ def _require_one_of(name: str, value: object, known: tuple[str, ...]) -> None:
 class RotaryConfig:
     """Rotary position embedding (Su et al. 2021) and how its frequencies are stretched to longer contexts.
 
-    `rotated` numbers of a head turn (None: all), as pairs (i, i + rotated/2) or (2i, 2i + 1). Scalings: `linear` divides
-    every frequency by `factor`; `ntk` raises the base, `dynamic` does so as far as the text is longer than
+    `rotated` numbers of a head turn (None: all), as pairs (i, i + rotated/2) or (2i, 2i + 1). Scalings: `linear`
+    divides every frequency by `factor`; `ntk` raises the base, `dynamic` does so as far as the text is longer than
     `original_context`; `llama3` leaves wavelengths shorter than `original_context / high_freq_factor` alone, divides
     those longer than `original_context / low_freq_factor` by `factor`, and blends in between; `yarn` blends between
-    `beta_fast` and `beta_slow` turns and scales what is turned; `longrope` divides each frequency by a factor of its own,
-    one list for texts up to `original_context`, one for longer ones.
+    `beta_fast` and `beta_slow` turns and scales what is turned; `longrope` divides each frequency by a factor of its
+    own, one list for texts up to `original_context`, one for longer ones.
     """
 
     theta: float = 10_000.0

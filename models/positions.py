@@ -7,6 +7,7 @@ float32 whatever the model's dtype: at position 4,000 a bfloat16 angle would be 
 from dataclasses import dataclass, replace
 
 import torch
+from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -32,13 +33,18 @@ class Rotation:
         rotated = self.cos.shape[-1]
         if rotated != x.shape[-1]:
             return torch.cat([self(x[..., :rotated]), x[..., rotated:]], -1)
-        partners = x.roll(rotated // 2, -1) if self.pairs == "halves" else x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+        partners = x.roll(rotated // 2, -1) if self.pairs == "halves" else _neighbours(x)
         # the tables make this float32 at least; what was just multiplied is ours to write to
         return (x * self.cos).addcmul_(partners, self.sin).type_as(x)
 
     def at(self, rows: Int[Tensor, "chosen"]) -> "Rotation":
         """The same rotation for chosen rows of the tables, in that order; a row may come more than once."""
         return replace(self, cos=self.cos[:, rows], sin=self.sin[:, rows])
+
+
+def _neighbours(x: Float[Tensor, "*any rotated"]) -> Float[Tensor, "*any rotated"]:
+    """The numbers of each adjacent pair, swapped."""
+    return rearrange(x, "... (pair both) -> ... pair both", both=2).flip(-1).flatten(-2)
 
 
 def rotation(

@@ -54,6 +54,20 @@ class Fields:
             raise self._wrong(key, value, "an object")
         return value
 
+    def numbers(self, key: str) -> list[float]:
+        """A list of finite numbers."""
+        value = self._take(key, None)
+        if not isinstance(value, list | tuple):
+            raise self._wrong(key, value, "a list of numbers")
+        return [Fields({key: each}, self.source).number(key) for each in value]
+
+    def words(self, key: str, default: list[str] | None = None) -> list[str]:
+        """A list of strings."""
+        value = self._take(key, default)
+        if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
+            raise self._wrong(key, value, "a list of strings")
+        return list(value)
+
     def same_in_all_layers(self, key: str, n_layers: int, default: int | None = None) -> int:
         """A whole number that may be stated once, or as a list with one entry a layer, all of them equal."""
         value = self._take(key, default)

@@ -41,7 +41,7 @@ SCALINGS = {
     "longrope": LONGROPE,
     "longrope_factor": replace(LONGROPE, factor=3.0),
     "longrope_stated": replace(LONGROPE, attention_factor=1.21),
-}  # fmt: skip
+}
 
 
 def published(config: RotaryConfig) -> LlamaConfig:
