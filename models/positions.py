@@ -7,6 +7,7 @@ float32 whatever the model's dtype: at position 4,000 a bfloat16 angle would be 
 from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -18,33 +19,35 @@ from interp.models.rotary import attention_scaling, needs_length, rotary_frequen
 
 @dataclass(frozen=True)
 class Rotation:
-    """Tables for one forward pass, one column per rotated number: the sines of each pair's first are negated.
+    """Tables for one forward pass, one column per number of a head: the sines of each pair's first are negated.
 
-    Pairs are `halves`, (i, i + rotated/2), or `adjacent`, (2i, 2i + 1). The numbers of a head beyond the tables' width
-    pass as they are.
+    Pairs are `halves`, (i, i + rotated/2), or `adjacent`, (2i, 2i + 1). The numbers that do not turn come last in a
+    head; their cosines are 1, and the sines end before them.
     """
 
-    cos: Float[Tensor, "#batch pos 1 rotated"]
+    cos: Float[Tensor, "#batch pos 1 d_head"]
     sin: Float[Tensor, "#batch pos 1 rotated"]
     pairs: RotaryPairs = "halves"
 
     def __call__(self, x: Float[Tensor, "batch pos any_head d_head"]) -> Float[Tensor, "batch pos any_head d_head"]:
         """Turn queries or keys to their positions; the result has the dtype of `x`."""
-        rotated = self.cos.shape[-1]
-        if rotated != x.shape[-1]:
-            return torch.cat([self(x[..., :rotated]), x[..., rotated:]], -1)
-        partners = x.roll(rotated // 2, -1) if self.pairs == "halves" else _neighbours(x)
-        # the tables make this float32 at least; what was just multiplied is ours to write to
-        return (x * self.cos).addcmul_(partners, self.sin).type_as(x)
+        rotated = self.sin.shape[-1]
+        turned = x * self.cos  # the tables make this float32 at least; what was just multiplied is ours to write to
+        if rotated == x.shape[-1]:
+            turned.addcmul_(self._partners(x), self.sin)
+        else:
+            turned[..., :rotated].addcmul_(self._partners(x[..., :rotated]), self.sin)
+        return turned.type_as(x)
+
+    def _partners(self, x: Float[Tensor, "batch pos any_head rotated"]) -> Float[Tensor, "batch pos any_head rotated"]:
+        """The other number of each number's pair."""
+        if self.pairs == "halves":
+            return x.roll(x.shape[-1] // 2, -1)
+        return rearrange(x, "... (pair both) -> ... pair both", both=2).flip(-1).flatten(-2)
 
     def at(self, rows: Int[Tensor, "chosen"]) -> "Rotation":
         """The same rotation for chosen rows of the tables, in that order; a row may come more than once."""
         return replace(self, cos=self.cos[:, rows], sin=self.sin[:, rows])
-
-
-def _neighbours(x: Float[Tensor, "*any rotated"]) -> Float[Tensor, "*any rotated"]:
-    """The numbers of each adjacent pair, swapped."""
-    return rearrange(x, "... (pair both) -> ... pair both", both=2).flip(-1).flatten(-2)
 
 
 def rotation(
@@ -65,8 +68,11 @@ def rotation(
     if scaling != 1:
         cos, sin = cos * scaling, sin * scaling
     if config.pairs == "halves":
-        return Rotation(torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1))
-    return Rotation(torch.stack([cos, cos], -1).flatten(-2), torch.stack([-sin, sin], -1).flatten(-2), "adjacent")
+        cos, sin = torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)
+    else:
+        cos, sin = torch.stack([cos, cos], -1).flatten(-2), torch.stack([-sin, sin], -1).flatten(-2)
+    rest = d_head - cos.shape[-1]
+    return Rotation(F.pad(cos, (0, rest), value=1.0) if rest else cos, sin, config.pairs)
 
 
 def sinusoidal(positions: Int[Tensor, "batch pos"], d_model: int) -> Float[Tensor, "batch pos d_model"]:

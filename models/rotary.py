@@ -138,7 +138,7 @@ def _longrope(config: RotaryConfig, d_head: int, length: Int[Tensor, ""]) -> Flo
         if len(factors) != pairs:
             raise UsageError(f"LongRoPE has {len(factors)} factors for {pairs} rotated pairs; give one for each pair.")
     short, long = _factors(config.short_factor, length.device), _factors(config.long_factor, length.device)
-    factor = torch.where(length >= config.original_context, long, short)
+    factor = torch.where(length > config.original_context, long, short)
     return 1.0 / (factor * _growing(config, d_head, config.theta, length.device))
 
 
