@@ -209,7 +209,8 @@ class PointTable(Mapping[str, Point]):
         for point in sorted(REGISTRY, key=lambda point: -point.name.count(".")):
             last = point.short.rsplit(".", 1)[-1]
             namesakes = {other.short for other in REGISTRY if other.short.rsplit(".", 1)[-1] == last}
-            if len(namesakes) == 1 or "." not in point.short:
+            shallowest = min(name.count(".") for name in namesakes)
+            if {point.short} == {name for name in namesakes if name.count(".") == shallowest}:
                 self._short[last] = point
 
     def _features(self, name: str) -> frozenset[Feature]:

@@ -9,7 +9,7 @@ from tiny import BASE, CONFIGS, random_tokens, tiny
 
 from interp.errors import LoadError
 from interp.models.config import Activation, RotaryConfig, RotaryScaling
-from interp.models.families.llama import ACTIVATIONS
+from interp.models.families.common import ACTIVATIONS
 
 
 @pytest.mark.parametrize(
