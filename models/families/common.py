@@ -116,25 +116,21 @@ def rotary_from(
     inner = Fields(stated, f"{fields.source} (rotary positions)")
     kind = inner.word("rope_type", "default")
     rotated = int(d_head * inner.number("partial_rotary_factor", fraction))
-    base = RotaryConfig(
-        theta=inner.number("rope_theta", theta), rotated=None if rotated == d_head else rotated, max_context=n_ctx
-    )
+    base = RotaryConfig(theta=inner.number("rope_theta", theta), rotated=None if rotated == d_head else rotated)
     match kind:
         case "default":
             settings: dict[str, object] = {}
         case "linear":
             settings = {"factor": inner.number("factor")}
         case "dynamic":
-            settings = {
-                "factor": inner.number("factor"),
-                "original_context": inner.integer("original_max_position_embeddings", n_ctx),
-            }
+            inner.must_be("original_max_position_embeddings", n_ctx)  # the reference does not look at it
+            settings = {"factor": inner.number("factor"), "original_context": n_ctx}
         case "llama3":
             settings = {
                 "factor": inner.number("factor"),
                 "low_freq_factor": inner.number("low_freq_factor"),
                 "high_freq_factor": inner.number("high_freq_factor"),
-                "original_context": inner.integer("original_max_position_embeddings"),
+                "original_context": inner.integer("original_max_position_embeddings", n_ctx),
             }
         case "yarn":
             settings = _yarn(inner, n_ctx)
@@ -157,8 +153,8 @@ def _yarn(inner: Fields, n_ctx: int) -> dict[str, object]:
         "beta_slow": inner.number("beta_slow", 1.0),
         "truncate": inner.boolean("truncate", True),
     }
-    optional = ("attention_factor", "mscale", "mscale_all_dim")
-    return found | {name: inner.number(name) for name in optional if name in inner}
+    weights = {name: inner.number(name, 0.0) or None for name in ("mscale", "mscale_all_dim")}  # 0 says: not weighted
+    return found | weights | _attention_factor(inner)
 
 
 def _longrope(inner: Fields, fields: Fields, n_ctx: int) -> dict[str, object]:
@@ -169,10 +165,22 @@ def _longrope(inner: Fields, fields: Fields, n_ctx: int) -> dict[str, object]:
     found: dict[str, object] = {
         "factor": inner.number("factor", n_ctx / original),
         "original_context": original,
+        "max_context": n_ctx,
         "short_factor": tuple(inner.numbers("short_factor")),
         "long_factor": tuple(inner.numbers("long_factor")),
     }
-    return found | ({"attention_factor": inner.number("attention_factor")} if "attention_factor" in inner else {})
+    return found | _attention_factor(inner)
+
+
+def _attention_factor(inner: Fields) -> dict[str, object]:
+    return {"attention_factor": inner.number("attention_factor")} if "attention_factor" in inner else {}
+
+
+def reach(rotary: RotaryConfig, n_ctx: int) -> int:
+    """How many positions a text may have, where the stated context may be the one before it was stretched."""
+    if rotary.scaling not in ("dynamic", "yarn"):
+        return n_ctx
+    return max(n_ctx, int(rotary.factor * rotary.original_context))
 
 
 def layer_kinds(fields: Fields, n_layers: int, known: Mapping[str, str], default: str) -> list[str]:
