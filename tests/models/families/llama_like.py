@@ -41,10 +41,21 @@ CASES: dict[str, Case] = {
         | rope("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16),
     ),
     "llama_yarn": Case(LLAMA, SIZES | {"max_position_embeddings": 16} | rope("yarn", **YARN), (1, 7, 23)),
-    "llama_yarn_weighted": Case(
-        LLAMA, SIZES | rope("yarn", **YARN, beta_fast=2.0, beta_slow=0.5, mscale=0.7, mscale_all_dim=1.3)
+    "llama_yarn_turns": Case(
+        LLAMA,
+        SIZES
+        | rope("yarn", factor=4.0, original_max_position_embeddings=64, beta_fast=2.0, beta_slow=0.5)
+        | {"max_position_embeddings": 256},
     ),
-    "llama_yarn_smooth": Case(LLAMA, SIZES | rope("yarn", **YARN, truncate=False, attention_factor=1.5)),
+    "llama_yarn_smooth": Case(
+        LLAMA,
+        SIZES
+        | rope(
+            "yarn", factor=4.0, original_max_position_embeddings=2000, truncate=False, mscale=0.7, mscale_all_dim=1.3
+        )
+        | {"max_position_embeddings": 8000},
+    ),
+    "llama_yarn_stated": Case(LLAMA, SIZES | rope("yarn", **YARN, attention_factor=0.8)),
     "llama_longrope": Case(
         LLAMA,
         SIZES
