@@ -212,6 +212,7 @@ class ActivationCache(Mapping[str, Tensor]):
             "format": "interp-cache-1",
             "n_layers": self.points.n_layers,
             "features": sorted(self.points.features),
+            "layers": [sorted(features) for features in self.points.layers],
             "sizes": self.points.sizes,
             "positions": self.positions,
         }
@@ -251,7 +252,9 @@ class ActivationCache(Mapping[str, Tensor]):
         if not isinstance(header, dict) or header.get("format") != "interp-cache-1":
             raise LoadError(f"{path} holds tensors but is not an activation cache; write one with `cache.save(path)`.")
         try:
-            points = PointTable(header["n_layers"], frozenset(header["features"]), header["sizes"])
+            points = PointTable(
+                header["n_layers"], frozenset(header["features"]), header["sizes"], [*map(frozenset, header["layers"])]
+            )
             tokens, mask, positions = stored.pop("tokens"), stored.pop("mask", None), header["positions"]
         except (KeyError, TypeError, AttributeError) as error:
             raise LoadError(

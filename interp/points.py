@@ -17,18 +17,30 @@ from typing import Any, Literal
 from interp.errors import PointError, nearest
 
 Feature = Literal[
-    "learned_positions", "sequential_block", "post_norm", "gated", "dense_ffn", "mixture_of_experts", "shared_expert"
+    "position_embedding",
+    "sequential_block",
+    "input_norm",
+    "sum_norm",
+    "post_norm",
+    "final_norm",
+    "gated",
+    "dense_ffn",
+    "mixture_of_experts",
+    "shared_expert",
 ]
-"""What an architecture must have for some points to exist; a model states its own set."""
+"""What an architecture, or one of its layers, must have for some points to exist; a model states its own sets."""
 
 WHY_ABSENT: dict[Feature, str] = {
-    "learned_positions": "this model has no position embeddings (it rotates queries and keys instead)",
+    "position_embedding": "this model has no position embeddings (positions act on queries and keys, or on scores)",
     "sequential_block": "attention and FFN of this model run in parallel, so there is no residual stream between them",
+    "input_norm": "sublayers of this model read the residual stream as it is",
+    "sum_norm": "this model does not normalise the residual stream after an addition",
     "post_norm": "this model does not normalise the outputs of its sublayers",
+    "final_norm": "this model has no norm before its unembedding",
     "gated": "the FFN of this model has no gate, so there is only one key match: mlp.hook_pre",
     "dense_ffn": "this layer's FFN is a mixture of experts",
-    "mixture_of_experts": "this model has one dense FFN a layer, without router or experts",
-    "shared_expert": "this model has no shared expert",
+    "mixture_of_experts": "this layer has one dense FFN, without router or experts",
+    "shared_expert": "this layer has no shared expert",
 }
 
 Names = str | Callable[[str], bool] | Sequence[str | Callable[[str], bool]] | None
@@ -85,10 +97,10 @@ _RESID, _Q, _KV, _SQUARE = (
 )
 
 REGISTRY: tuple[Point, ...] = (
-    _point("hook_embed", _RESID, "token embedding", layer=False),
-    _point("hook_pos_embed", _RESID, "position embedding", "learned_positions", layer=False),
+    _point("hook_embed", _RESID, "token embedding, as it enters the residual stream", layer=False),
+    _point("hook_pos_embed", _RESID, "position embedding", "position_embedding", layer=False),
     _point("hook_resid_pre", _RESID, "hook_resid_post of the layer before"),
-    *_norm("ln1"),
+    *_norm("ln1", "input_norm"),
     _point(
         "hook_q_input", "batch pos head d_model", "the residual as each query head reads it, before ln1", on_demand=True
     ),
@@ -107,18 +119,21 @@ REGISTRY: tuple[Point, ...] = (
     _point("attn.hook_q", _Q, "normalized · W_Q + b_Q, before rotation"),
     _point("attn.hook_k", _KV, "normalized · W_K + b_K, before rotation"),
     _point("attn.hook_v", _KV, "normalized · W_V + b_V"),
-    _point("attn.hook_rot_q", _Q, "q after rotation: what enters the scores"),
-    _point("attn.hook_rot_k", _KV, "k after rotation: what enters the scores"),
-    _point("attn.hook_attn_scores", _SQUARE, "rot_q · rot_k / √d_head; masked = −inf"),
+    _point("attn.hook_rot_q", _Q, "q after its norm and rotation: what enters the scores"),
+    _point("attn.hook_rot_k", _KV, "k after its norm and rotation: what enters the scores"),
+    _point("attn.hook_attn_scores", _SQUARE, "rot_q · rot_k / √d_head (scaled, capped, biased); masked = −inf"),
     _point("attn.hook_pattern", _SQUARE, "softmax of the scores over key_pos; rows of padded queries are zero"),
     _point("attn.hook_z", _Q, "Σ over key_pos of pattern · v"),
     _point("attn.hook_result", "batch pos head d_model", "z · W_O per head", on_demand=True),
     _point("attn.hook_out", _RESID, "Σ over head of result, + b_O"),
     *_norm("ln1_post", "post_norm"),
     _point("hook_attn_out", _RESID, "exactly what is added to the residual"),
-    _point("hook_resid_mid", _RESID, "resid_pre + hook_attn_out", "sequential_block"),
+    *_norm("ln1", "sum_norm"),
+    _point(
+        "hook_resid_mid", _RESID, "resid_pre + hook_attn_out (normalised by ln1, if that follows)", "sequential_block"
+    ),
     _point("hook_mlp_in", _RESID, "the residual as the FFN reads it, before ln2", on_demand=True),
-    *_norm("ln2"),
+    *_norm("ln2", "input_norm"),
     _point("mlp.hook_router", "batch pos expert", "router logits", "mixture_of_experts"),
     _point("mlp.hook_expert_indices", "batch pos slot", "the chosen experts", "mixture_of_experts"),
     _point(
@@ -143,6 +158,9 @@ REGISTRY: tuple[Point, ...] = (
         "the memory coefficient, signed: act(pre) · pre_linear (ungated: act(pre))",
         "dense_ffn",
     ),
+    _point("mlp.hook_pre", "batch pos slot d_expert", "the same in each chosen expert", "mixture_of_experts"),
+    _point("mlp.hook_pre_linear", "batch pos slot d_expert", "the same in each chosen expert", "mixture_of_experts"),
+    _point("mlp.hook_post", "batch pos slot d_expert", "the same in each chosen expert", "mixture_of_experts"),
     _point(
         "mlp.hook_expert_out",
         "batch pos slot d_model",
@@ -150,36 +168,56 @@ REGISTRY: tuple[Point, ...] = (
         "mixture_of_experts",
         on_demand=True,
     ),
-    _point(
-        "mlp.shared.hook_out",
-        _RESID,
-        "the shared expert's output",
-        "mixture_of_experts",
-        "shared_expert",
-        on_demand=True,
+    *(
+        _point(f"mlp.shared.hook_{name}", axes, f"{words} of the shared expert", "shared_expert", on_demand=True)
+        for name, axes, words in (
+            ("pre", "batch pos d_shared", "key match of the gate"),
+            ("pre_linear", "batch pos d_shared", "key match of the up projection"),
+            ("post", "batch pos d_shared", "memory coefficient"),
+            ("out", _RESID, "output, weighted by its gate if it has one,"),
+        )
     ),
-    _point("mlp.hook_out", _RESID, "Σ over d_mlp of post · W_out, + b_out"),
+    _point("mlp.hook_out", _RESID, "Σ over d_mlp of post · W_out, + b_out (experts: weighted, and the shared one)"),
     *_norm("ln2_post", "post_norm"),
     _point("hook_mlp_out", _RESID, "exactly what is added to the residual"),
-    _point("hook_resid_post", _RESID, "resid_mid + hook_mlp_out"),
-    *_norm("ln_final", layer=False),
-    _point("unembed.hook_out", "batch pos d_vocab", "logits", layer=False),
+    *_norm("ln2", "sum_norm"),
+    _point(
+        "hook_resid_post", _RESID, "resid_mid + hook_mlp_out (parallel: + both; normalised by ln2, if that follows)"
+    ),
+    *_norm("ln_final", "final_norm", layer=False),
+    _point("unembed.hook_out", "batch pos d_vocab", "logits, before a final soft-cap", layer=False),
 )
 
 
 class PointTable(Mapping[str, Point]):
     """The points that one model has, by full name, in the order in which a forward pass reaches them."""
 
-    def __init__(self, n_layers: int, features: frozenset[Feature], sizes: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        n_layers: int,
+        features: frozenset[Feature],
+        sizes: Mapping[str, int],
+        layers: Sequence[frozenset[Feature]] = (),
+    ) -> None:
+        """`features` hold everywhere; `layers` states further ones, layer by layer."""
         self.n_layers = n_layers
         self.features = features
+        self.layers = tuple(layers)
         self.sizes = dict(sizes)
-        self._points = {name: point for name, point in _expand(n_layers) if set(point.needs) <= features}
+        self._points = {name: point for name, point in _expand(n_layers) if set(point.needs) <= self._features(name)}
         self._short = {point.short: point for point in REGISTRY}
         for point in sorted(REGISTRY, key=lambda point: -point.name.count(".")):
             last = point.short.rsplit(".", 1)[-1]
-            if sum(other.short.rsplit(".", 1)[-1] == last for other in REGISTRY) == 1 or "." not in point.short:
+            namesakes = {other.short for other in REGISTRY if other.short.rsplit(".", 1)[-1] == last}
+            shallowest = min(name.count(".") for name in namesakes)
+            if {point.short} == {name for name in namesakes if name.count(".") == shallowest}:
                 self._short[last] = point
+
+    def _features(self, name: str) -> frozenset[Feature]:
+        """What holds for the layer that a point belongs to."""
+        if not self.layers or not name.startswith("blocks."):
+            return self.features
+        return self.features | self.layers[int(name.split(".", 2)[1])]
 
     def __getitem__(self, name: str) -> Point:
         if name not in self._points:
@@ -277,7 +315,7 @@ class PointTable(Mapping[str, Point]):
         """One sentence on why this model has no point of that name."""
         for known, point in _expand(self.n_layers):
             if known == name:
-                missing = next(feature for feature in point.needs if feature not in self.features)
+                missing = next(feature for feature in point.needs if feature not in self._features(name))
                 return f"{name!r} cannot exist here: {WHY_ABSENT[missing]}."
         parts = name.split(".", 2)
         if parts[0] == "blocks" and len(parts) == 3 and parts[1].isdigit() and int(parts[1]) >= self.n_layers:

@@ -1,11 +1,13 @@
-"""Self-attention with rotary positions, for any number of query heads per KV head.
+"""Self-attention, for any number of query heads per KV head.
 
 Query head h reads KV head h // (n_heads / n_kv_heads). Keys and values are never expanded to the query heads. While
 nobody listens to the scores or the pattern, a fused kernel computes z; both ways give the same values within rounding.
+What varies between models: norms of queries and keys, rotation, windows, biases and a soft-cap on scores.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -15,12 +17,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from interp.errors import HookError
-from interp.models.config import ModelConfig
+from interp.models.config import ModelConfig, RotaryConfig
 from interp.models.kv_cache import KVCache
 from interp.models.linear import linear
-from interp.models.norm import RMSNorm
+from interp.models.norm import HeadNorm, Norm
 from interp.models.point import hook_point
-from interp.models.positions import Rotation, rotation
+from interp.models.positions import Rotation, alibi_bias, alibi_slopes, rotation
 
 
 class SideBySide(Protocol):
@@ -33,13 +35,19 @@ class SideBySide(Protocol):
         """The same rows of the residual stream."""
 
 
+Edges = Bool[Tensor, "batch query_pos key_pos"] | None
+"""Who may read whom; None: every query all keys up to its own."""
+
+
 @dataclass(frozen=True)
 class Reading:
-    """What every attention layer of one forward pass shares: how positions turn, and who may read whom."""
+    """What the attention layers of one forward pass share: how positions turn, and who may read whom."""
 
-    rotation: Rotation
-    allowed: Bool[Tensor, "batch query_pos key_pos"] | None = None
-    """Real keys at or before each query; None: plain causal attention without padding."""
+    rotations: Mapping[RotaryConfig, Rotation] = field(default_factory=dict)
+    edges: Mapping[int | None, Edges] = field(default_factory=lambda: {None: None})
+    """By window: real keys at or before each query, within reach."""
+    bias: Float[Tensor, "batch head 1 key_pos"] | None = None
+    """What is added to scores (ALiBi)."""
     padded: Bool[Tensor, "batch query_pos"] | None = None
     """Queries that are padding: their pattern and z are zero."""
     kv_cache: KVCache | None = None
@@ -54,20 +62,41 @@ class Reading:
 
 def reading(
     config: ModelConfig,
-    positions: Int[Tensor, "batch query_pos"],
+    positions: Int[Tensor, "batch key_pos"],
     mask: Bool[Tensor, "batch key_pos"] | None,
+    rows: int,
     kv_cache: KVCache | None = None,
 ) -> Reading:
-    """What the attention layers of a forward pass share, for rows at these positions.
+    """What the attention layers of a forward pass share.
 
-    `mask` covers all columns that can be read; the rows are the last of them.
+    `positions` and `mask` cover all columns that can be read; the `rows` that read are the last of them.
     """
-    if mask is None:
-        return Reading(rotation(config.rotary, config.d_head, positions[:1]), kv_cache=kv_cache)
-    rows = positions.shape[1]
-    real = mask[:, -rows:]
-    allowed = causal(rows, mask.shape[1], mask.device) & mask[:, None, :] & real[:, :, None]
-    return Reading(rotation(config.rotary, config.d_head, positions), allowed, ~real, kv_cache)
+    new = positions[:, -rows:] if mask is not None else positions[:1, -rows:]
+    length = positions.shape[1] if mask is None else None
+    bias = alibi_bias(alibi_slopes(config.n_heads, device=positions.device), positions) if config.alibi else None
+    return Reading(
+        {rotary: rotation(rotary, config.d_head, new, length=length) for rotary in config.rotaries},
+        {window: edges(positions.shape[1], rows, mask, window, positions.device) for window in config.windows},
+        bias,
+        None if mask is None else ~mask[:, -rows:],
+        kv_cache,
+    )
+
+
+def edges(
+    n_keys: int, n_queries: int, mask: Bool[Tensor, "batch key_pos"] | None, window: int | None, device: torch.device
+) -> Edges:
+    """Real keys at or before each query and, with a window, less than that many columns back; None: all up to it.
+
+    The queries are the last of the keys.
+    """
+    reaches_all = window is None or window >= n_keys
+    if mask is None and reaches_all:
+        return None
+    allowed = causal(n_queries, n_keys, device)
+    if window is not None and not reaches_all:
+        allowed = allowed & ~allowed.tril(n_keys - n_queries - window)
+    return allowed if mask is None else allowed & mask[:, None, :] & mask[:, -n_queries:, None]
 
 
 def causal(n_queries: int, n_keys: int, device: torch.device) -> Bool[Tensor, "1 query_pos key_pos"]:
@@ -113,19 +142,23 @@ class HeadLayout:
 class Attention(nn.Module):
     """normalized residual → q, k, v → rotated scores → pattern → z → output."""
 
-    def __init__(self, config: ModelConfig, prefix: str) -> None:
+    def __init__(self, config: ModelConfig, prefix: str, layer: int) -> None:
         super().__init__()
         self.n_heads, self.n_kv_heads, self.d_head = config.n_heads, config.n_kv_heads, config.d_head
         self.layout = HeadLayout(config.n_heads, config.n_kv_heads, config.d_head)
-        self.scale = 1 / math.sqrt(config.d_head)
+        self.scale = config.score_scale or 1 / math.sqrt(config.d_head)
+        self.cap, self.rotary, self.window = config.score_cap, config.layer(layer).rotary, config.layer(layer).window
         rows = (config.n_heads + 2 * config.n_kv_heads) * config.d_head
         width = config.n_heads * config.d_head
         self.qkv = nn.Parameter(torch.empty(rows, config.d_model), requires_grad=False)
         self.out = nn.Parameter(torch.empty(config.d_model, width), requires_grad=False)
         self.qkv_bias = nn.Parameter(torch.empty(rows), requires_grad=False) if config.qkv_bias else None
         self.out_bias = nn.Parameter(torch.empty(config.d_model), requires_grad=False) if config.o_bias else None
+        normed = config.qk_norm != "none"
+        self.q_norm = HeadNorm(config, config.n_heads) if normed else None
+        self.k_norm = HeadNorm(config, config.n_kv_heads) if normed else None
+        self.layer = layer
         block = prefix.rsplit(".", 1)[0]
-        self.layer = int(block.rsplit(".", 1)[1])
         self.hook_q_input = hook_point(f"{block}.hook_q_input")
         self.hook_k_input = hook_point(f"{block}.hook_k_input")
         self.hook_v_input = hook_point(f"{block}.hook_v_input")
@@ -137,11 +170,12 @@ class Attention(nn.Module):
         self.hook_out = hook_point(f"{prefix}.hook_out")
 
     def forward(
-        self, resid: Float[Tensor, "batch pos d_model"], norm: RMSNorm, reading: Reading
+        self, resid: Float[Tensor, "batch pos d_model"], norm: Norm | None, reading: Reading
     ) -> Float[Tensor, "batch kept d_model"]:
-        """The sublayer's output for the residual that it reads through its norm."""
+        """The sublayer's output for the residual that it reads, through its norm where it has one."""
         q, k, v = self.project(resid, norm)
-        rot_q, rot_k = self.hook_rot_q(reading.rotation(q)), self.hook_rot_k(reading.rotation(k))
+        rot_q = self.hook_rot_q(self.turned(q, self.q_norm, reading))
+        rot_k = self.hook_rot_k(self.turned(k, self.k_norm, reading))
         if reading.kv_cache is not None:
             rot_k, v = reading.kv_cache.extend(self.layer, rot_k, v)
         if reading.side_by_side is not None:
@@ -149,6 +183,13 @@ class Attention(nn.Module):
         else:
             z = self.attend(rot_q, rot_k, v, reading)
         return self.hook_out(self.output(self.hook_z(z)))
+
+    def turned(
+        self, x: Float[Tensor, "batch pos any_head d_head"], norm: HeadNorm | None, reading: Reading
+    ) -> Float[Tensor, "batch pos any_head d_head"]:
+        """Queries or keys as they enter the scores: normalised and turned, where this layer does that."""
+        normed = x if norm is None else norm(x)
+        return normed if self.rotary is None else reading.rotations[self.rotary](normed)
 
     def attend(
         self,
@@ -158,12 +199,12 @@ class Attention(nn.Module):
         reading: Reading,
     ) -> Float[Tensor, "batch query_pos head d_head"]:
         """What the queries read: by way of the pattern if somebody listens there, else by the fused kernel."""
-        if self.hook_attn_scores.listened or self.hook_pattern.listened:
+        if self.cap is not None or self.hook_attn_scores.listened or self.hook_pattern.listened:
             return self.explicit_z(q, k, v, reading)
         return self.fused_z(q, k, v, reading)
 
     def project(
-        self, resid: Float[Tensor, "batch pos d_model"], norm: RMSNorm
+        self, resid: Float[Tensor, "batch pos d_model"], norm: Norm | None
     ) -> tuple[
         Float[Tensor, "batch pos head d_head"],
         Float[Tensor, "batch pos kv_head d_head"],
@@ -171,10 +212,10 @@ class Attention(nn.Module):
     ]:
         """Queries, keys and values, from the shared residual or from what each receiver was given instead."""
         groups = self.n_kv_heads
-        normalized = norm(resid)
+        normalized = resid if norm is None else norm(resid)
         joint = linear(normalized, self.qkv, self.qkv_bias)
         joint = joint.view(*joint.shape[:-1], -1, self.d_head)
-        q, k, v = torch.split(joint, [self.n_heads, groups, groups], -2)
+        q, k, v = joint.split_with_sizes([self.n_heads, groups, groups], -2)
         if self.hook_q_input.listened or self.hook_k_input.listened or self.hook_v_input.listened:
             q, k, v = self._receivers(resid, norm, normalized, (q, k, v))
         return self.hook_q(q), self.hook_k(k), self.hook_v(v)
@@ -188,18 +229,31 @@ class Attention(nn.Module):
     ) -> Float[Tensor, "batch query_pos head d_head"]:
         """z by the fused kernel, which never forms the pattern."""
         n_queries, n_keys = q.shape[1], k.shape[1]
-        plain = reading.allowed is None and n_queries == n_keys
-        if reading.allowed is None:
-            mask = None if plain or n_queries == 1 else causal(n_queries, n_keys, q.device)[:, None]
+        plain = reading.edges[self.window] is None and n_queries == n_keys and reading.bias is None
+        mask = None if plain else self._kernel_mask(q, n_keys, reading)
+        q, k, v = _packed(q), _packed(k).transpose(1, 2), _packed(v).transpose(1, 2)
+        if n_queries == 1 and reading.bias is None:  # a group's heads stand as queries: its keys are read once for all
+            by_group = q.reshape(len(q), self.n_kv_heads, -1, self.d_head)
+            z = F.scaled_dot_product_attention(by_group, k, v, attn_mask=mask, scale=self.scale).reshape(q.shape)
         else:
-            mask = reading.allowed[:, None]
-        if mask is not None and reading.padded is not None:
-            mask = mask | reading.padded[:, None, :, None]
-        q, k, v = (_packed(x).transpose(1, 2) for x in (q, k, v))
-        grouped = self.n_heads != self.n_kv_heads
-        z = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=plain, enable_gqa=grouped)
-        z = z.transpose(1, 2)
+            q, grouped = q.transpose(1, 2), self.n_heads != self.n_kv_heads
+            z = F.scaled_dot_product_attention(
+                q, k, v, attn_mask=mask, is_causal=plain, scale=self.scale, enable_gqa=grouped
+            )
+            z = z.transpose(1, 2)
         return z if reading.padded is None else z.masked_fill(reading.padded[:, :, None, None], 0)
+
+    def _kernel_mask(self, q: Tensor, n_keys: int, reading: Reading) -> Tensor | None:
+        """Edges, and the bias on scores, as the fused kernel takes them; padded queries read something, not nothing."""
+        allowed = reading.edges[self.window]
+        if allowed is None and (q.shape[1] > 1 or reading.bias is not None):
+            allowed = causal(q.shape[1], n_keys, q.device)
+        if allowed is None:
+            return None
+        mask = allowed[:, None]
+        if reading.padded is not None:
+            mask = mask | reading.padded[:, None, :, None]
+        return mask if reading.bias is None else reading.bias.to(q.dtype).masked_fill(~mask, -torch.inf)
 
     def explicit_z(
         self,
@@ -212,7 +266,12 @@ class Attention(nn.Module):
         n_queries, n_keys = q.shape[1], k.shape[1]
         grouped = rearrange(q * self.scale, "b p (g r) d -> b g (r p) d", g=self.n_kv_heads)
         scores = rearrange(grouped @ k.permute(0, 2, 3, 1), "b g (r p) s -> b (g r) p s", p=n_queries)
-        allowed = causal(n_queries, n_keys, q.device) if reading.allowed is None else reading.allowed
+        if self.cap is not None:
+            scores = self.cap * torch.tanh(scores / self.cap)
+        if reading.bias is not None:
+            scores = scores + reading.bias.to(scores.dtype)
+        allowed = reading.edges[self.window]
+        allowed = causal(n_queries, n_keys, q.device) if allowed is None else allowed
         scores = self.hook_attn_scores(scores.masked_fill(~allowed[:, None], -torch.inf))
         if self.hook_attn_scores.edited:
             self._check_edited(scores, allowed[:, None], reading.padded)
@@ -240,12 +299,10 @@ class Attention(nn.Module):
         return linear(z.flatten(-2), self.out, self.out_bias)
 
     def _receivers(
-        self, resid: Tensor, norm: RMSNorm, normalized: Tensor, shared: tuple[Tensor, Tensor, Tensor]
+        self, resid: Tensor, norm: Norm | None, normalized: Tensor, shared: tuple[Tensor, Tensor, Tensor]
     ) -> tuple[Tensor, ...]:
         """q, k, v where each head reads a residual of its own; receivers that are only watched keep the shared one."""
-        edited = norm.hook_scale.edited or norm.hook_normalized.edited
-        edited = edited and not torch.equal(normalized, norm.normalize(resid))
-        shared_norm_matters = edited or norm.hook_scale.differentiated or norm.hook_normalized.differentiated
+        shared_norm_matters = norm is not None and self._norm_is_used(norm, resid, normalized)
         found = []
         hooks = (self.hook_q_input, self.hook_k_input, self.hook_v_input)
         weights = (self.W_Q, self.W_K, self.W_V)
@@ -254,21 +311,30 @@ class Attention(nn.Module):
             if hook.listened:
                 received = hook(resid[:, :, None].expand(-1, -1, weight.shape[0], -1))
             if hook.written:
-                if shared_norm_matters:
+                if norm is not None and shared_norm_matters:
                     raise HookError(
                         f"{hook.name} is edited or differentiated: its heads read through a norm of their own. What is "
                         f"done at {norm.hook_normalized.name} or hook_scale cannot reach them. Use one of the two."
                     )
-                value = torch.einsum("bphm,hmd->bphd", norm.normalize(received), weight)
+                read = received if norm is None else norm.normalize(received)
+                value = torch.einsum("bphm,hmd->bphd", read, weight)
                 value = value if bias is None else value + bias
             found.append(value)
         return tuple(found)
+
+    def _norm_is_used(self, norm: Norm, resid: Tensor, normalized: Tensor) -> bool:
+        """Whether an edit or a gradient at the shared norm would be lost on a receiver that has a norm of its own."""
+        edited = norm.hook_scale.edited or norm.hook_normalized.edited
+        edited = edited and not torch.equal(normalized, norm.normalize(resid))
+        return edited or norm.hook_scale.differentiated or norm.hook_normalized.differentiated
 
     def weights(self) -> dict[str, Tensor]:
         """Weights by name, input axis first, as views."""
         named: dict[str, Tensor] = {"W_Q": self.W_Q, "W_K": self.W_K, "W_V": self.W_V, "W_O": self.W_O}
         if self.qkv_bias is not None:
             named |= dict(zip(("b_Q", "b_K", "b_V"), self.layout.biases(self.qkv_bias), strict=True))
+        if self.q_norm is not None and self.k_norm is not None:
+            named |= {"q_norm.w": self.q_norm.w, "k_norm.w": self.k_norm.w}
         return named if self.out_bias is None else {**named, "b_O": self.out_bias}
 
     @property

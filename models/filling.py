@@ -1,14 +1,13 @@
-"""From an opened checkpoint to the weights of a model: every stored tensor is accounted for, then copied in place.
+"""From an opened checkpoint to the weights of a model: every stored tensor is copied into its place.
 
 The table of a family says how each published tensor's axes become ours. Read backwards, the same row turns our weight
 into a writable view in the published arrangement, and rows of the file are copied into it a few megabytes at a time:
-the model is the only full copy of its weights that ever stands in memory.
+the model is the only full copy of its weights that ever stands in memory. A tensor that holds several weights is read
+once for each of them, only those rows that hold some of it.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,79 +15,17 @@ from einops import rearrange
 from torch import Tensor
 
 from interp.errors import LoadError
+from interp.models.assignments import Assignment, Axes, Names, assignments
 from interp.models.config import ModelConfig
-from interp.models.families.family import Family, axis_sizes, conditions
+from interp.models.families.family import Family, axis_sizes
 from interp.models.sources.checkpoint import Checkpoint, Progress
+
+__all__ = ["Axes", "assignments", "check_copies", "fill"]
 
 CHUNK_BYTES = 1 << 21
 _ONE_THREAD = 1 << 15
 """Elements up to which torch works in one thread. Waking the others for a few megabytes gains nothing, and on a busy
 machine each of the thousands of calls would wait milliseconds for a core."""
-_SHOWN = 6
-
-
-class Axes(NamedTuple):
-    """One side of an einops pattern: for each axis of the tensor, the named axes that it is made of."""
-
-    groups: tuple[tuple[str, ...], ...]
-
-    @classmethod
-    def parse(cls, side: str) -> "Axes":
-        """Read a side such as `(head d_head) d_model`."""
-        words = side.replace("(", " ( ").replace(")", " ) ").split()
-        groups: list[tuple[str, ...]] = []
-        inside: list[str] | None = None
-        for word in words:
-            if word == "(":
-                inside = []
-            elif word == ")" and inside is not None:
-                groups.append(tuple(inside))
-                inside = None
-            elif inside is not None:
-                inside.append(word)
-            else:
-                groups.append((word,))
-        return cls(tuple(groups))
-
-    def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """The shape of a tensor arranged like this."""
-        return tuple(math.prod(sizes[name] for name in group) for group in self.groups)
-
-    def flat(self) -> list[str]:
-        """The named axes in order, none joined."""
-        return [name for group in self.groups for name in group]
-
-
-class Assignment(NamedTuple):
-    """One published tensor and the weight of ours that it fills."""
-
-    published: str
-    ours: str
-    axes: str
-
-    @property
-    def stored(self) -> Axes:
-        """The arrangement of the published tensor."""
-        return Axes.parse(self.axes.split("->")[0])
-
-
-def assignments(family: Family, config: ModelConfig, checkpoint: Checkpoint) -> list[Assignment]:
-    """What fills what. Raises `LoadError` naming tensors that are missing, left over, or of another shape."""
-    if config.n_layers > len(checkpoint.shapes):
-        raise LoadError(
-            f"{checkpoint.source} should have {config.n_layers} layers but holds only {len(checkpoint.shapes)} tensors."
-        )
-    found = list(_expanded(family, config))
-    _check_names(family, config, checkpoint, found)
-    sizes = axis_sizes(config)
-    for assignment in found:
-        came, expected = checkpoint.shapes[assignment.published], assignment.stored.shape(sizes)
-        if came != expected:
-            raise LoadError(
-                f"{checkpoint.source} contradicts its own configuration: {assignment.published} has the shape {came}, "
-                f"the configuration makes it {expected} ({assignment.axes.split(' ->')[0]})."
-            )
-    return found
 
 
 def fill(
@@ -104,16 +41,20 @@ def fill(
     total = sum(weight.numel() * weight.element_size() for weight in weights.values())
     done = 0
     for assignment in todo:
-        weight = weights[assignment.ours]
+        whole = weights[assignment.ours]
+        weight = whole if assignment.expert is None else whole[assignment.expert]
         _fill_one(weight, assignment, sizes, checkpoint)
         done += weight.numel() * weight.element_size()
         if progress is not None:
             progress(done, total)
+    assert done == total, "the tables fill every weight once"
 
 
 def check_copies(family: Family, config: ModelConfig, checkpoint: Checkpoint) -> None:
     """Where embeddings are tied, a stored unembedding must repeat them exactly."""
-    for copy, original in family.copies if config.tied_embeddings else ():
+    names = Names.of(family, checkpoint)
+    for pair in family.copies if config.tied_embeddings else ():
+        copy, original = map(names.spelled, pair)
         if copy not in checkpoint.shapes:
             continue
         same_shape = checkpoint.shapes[copy] == checkpoint.shapes[original]
@@ -127,53 +68,40 @@ def check_copies(family: Family, config: ModelConfig, checkpoint: Checkpoint) ->
             )
 
 
-def _expanded(family: Family, config: ModelConfig) -> Iterator[Assignment]:
-    holds = conditions(config)
-    for row in family.rows:
-        if not holds[row.when]:
-            continue
-        for layer in range(config.n_layers) if "{layer}" in row.published else (0,):
-            yield Assignment(row.published.format(layer=layer), row.ours.format(layer=layer), row.axes)
-
-
-def _check_names(family: Family, config: ModelConfig, checkpoint: Checkpoint, found: Sequence[Assignment]) -> None:
-    needed = {assignment.published for assignment in found}
-    allowed = {copy for copy, _ in family.copies} if config.tied_embeddings else set()
-    missing = sorted(needed - checkpoint.shapes.keys())
-    unused = sorted(
-        name
-        for name in checkpoint.shapes.keys() - needed - allowed
-        if not any(fnmatchcase(name, pattern) for pattern in family.ignored)
-    )
-    if missing or unused:
-        parts = [
-            f"{len(names)} {what} ({_listed(names)})"
-            for what, names in (("missing", missing), ("unused", unused))
-            if names
-        ]
-        raise LoadError(
-            f"{checkpoint.source} does not hold exactly the weights of its architecture: {'; '.join(parts)}."
-        )
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_SHOWN])
-    return shown if len(names) <= _SHOWN else f"{shown}, …"
-
-
 def _fill_one(weight: Tensor, assignment: Assignment, sizes: Mapping[str, int], checkpoint: Checkpoint) -> None:
-    stored, ours = assignment.stored, assignment.axes.split("->")[1]
-    target = rearrange(weight, f"{ours} -> {' '.join(stored.flat())}", **_named(sizes, stored))
-    assert target.untyped_storage().data_ptr() == weight.untyped_storage().data_ptr(), "splitting axes makes a view"
-    inner = math.prod(target.shape[1 : len(stored.groups[0])])
+    start, at, stored = _place(assignment, sizes)
+    names = [name for name in stored.flat() if at is None or name != at[0]]
+    target = _arranged(weight, assignment.axes.split("->")[1], names, sizes)
+    inner = math.prod(sizes[name] for name in stored.groups[0][1:])
     for rows in _row_ranges(stored.shape(sizes), inner):
-        values = checkpoint.read(assignment.published, rows)
+        values = checkpoint.read(assignment.published, slice(start + rows.start, start + rows.stop))
+        if at is not None:
+            by_axis = values.reshape(-1, *(sizes[name] for name in stored.flat()[1:]))
+            values = by_axis.select(stored.flat().index(at[0]), at[1])
         part = target[rows.start // inner : rows.stop // inner]
-        _copy(_finite(values, weight.dtype, assignment.published, checkpoint).view(part.shape), part)
+        shifted = _shifted(values, assignment.shift)
+        _copy(_finite(shifted, weight.dtype, assignment.published, checkpoint).reshape(part.shape), part)
 
 
-def _named(sizes: Mapping[str, int], axes: Axes) -> dict[str, int]:
-    return {name: sizes[name] for name in axes.flat()}
+def _place(assignment: Assignment, sizes: Mapping[str, int]) -> tuple[int, tuple[str, int] | None, Axes]:
+    """The row where a part begins, what is to be taken of each row read, and how the rows are arranged.
+
+    Stacked along the leading axis, a part is a range of rows, and nothing else need be read.
+    """
+    stored, at = assignment.stored, assignment.at
+    (leading, *inner), *others = stored.groups
+    if at is None or at[0] != leading:
+        return assignment.first, at, stored
+    start = assignment.first + at[1] * math.prod(sizes[name] for name in inner)
+    return start, None, Axes((tuple(inner) or ("1",), *others))
+
+
+def _arranged(weight: Tensor, ours: str, names: Sequence[str], sizes: Mapping[str, int]) -> Tensor:
+    """A writable view of a weight with the named axes in this order, none joined."""
+    named = {name: sizes[name] for name in names if name != "1"}
+    view = rearrange(weight, f"{ours} -> {' '.join(names)}", **named)
+    assert view.untyped_storage().data_ptr() == weight.untyped_storage().data_ptr(), "splitting axes makes a view"
+    return view
 
 
 def _row_ranges(shape: tuple[int, ...], multiple: int) -> Iterator[slice]:
@@ -182,6 +110,11 @@ def _row_ranges(shape: tuple[int, ...], multiple: int) -> Iterator[slice]:
     step = max(1, CHUNK_BYTES // (row_bytes * multiple)) * multiple
     for first in range(0, shape[0], step):
         yield slice(first, min(first + step, shape[0]))
+
+
+def _shifted(values: Tensor, shift: float) -> Tensor:
+    """In float32 or wider, so that half precision does not round the sum before the model's own dtype does."""
+    return values.to(torch.promote_types(values.dtype, torch.float32)) + shift if shift else values
 
 
 def _finite(values: Tensor, dtype: torch.dtype, name: str, checkpoint: Checkpoint) -> Tensor:

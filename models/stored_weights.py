@@ -11,10 +11,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from interp.errors import UsageError
 from interp.models.attention import HeadLayout
 from interp.models.block import Block
 from interp.models.config import ModelConfig
-from interp.models.norm import RMSNorm
+from interp.models.ffn import frozen
+from interp.models.norm import Norm, PlainNorm
 
 
 class StoredWeights(nn.Module):
@@ -25,10 +27,12 @@ class StoredWeights(nn.Module):
         self.config = config
         with torch.device("meta"):
             self.embed = nn.Parameter(torch.empty(config.d_vocab, config.d_model), requires_grad=False)
-            self.blocks = nn.ModuleList(Block(config, f"blocks.{layer}") for layer in range(config.n_layers))
-            self.ln_final = RMSNorm(config.d_model, config.norm_eps, "ln_final")
-            untied = None if config.tied_embeddings else torch.empty(config.d_vocab, config.d_model)
-        self.unembed = None if untied is None else nn.Parameter(untied, requires_grad=False)
+            self.pos_embed = frozen(config.axis_sizes["position"], config.d_model) if config.learned_positions else None
+            self.ln_embed = PlainNorm(config) if config.embed_norm else None
+            self.blocks = nn.ModuleList(Block(config, f"blocks.{layer}", layer) for layer in range(config.n_layers))
+            self.ln_final = Norm(config, "ln_final") if config.final_norm else None
+            self.unembed = None if config.tied_embeddings else frozen(config.d_vocab, config.d_model)
+            self.unembed_bias = frozen(config.d_vocab) if config.unembed_bias else None
         self._allocate(device, dtype)
 
     @property
@@ -52,12 +56,17 @@ class StoredWeights(nn.Module):
     def weights(self) -> dict[str, Tensor]:
         """Every weight by name, input axis first: writable views of what is stored, no copies."""
         found: dict[str, Tensor] = {"embed.W_E": self.embed.data}
+        if self.pos_embed is not None:
+            found["pos_embed.W_pos"] = self.pos_embed.data
+        if self.ln_embed is not None:
+            found |= {f"ln_embed.{name}": view.data for name, view in self.ln_embed.weights().items()}
         for layer, block in enumerate(self.layers):
             found |= {f"blocks.{layer}.{name}": view.data for name, view in block.weights().items()}
-        found["ln_final.w"] = self.ln_final.w.data
+        if self.ln_final is not None:
+            found |= {f"ln_final.{name}": view.data for name, view in self.ln_final.weights().items()}
         if self.unembed is not None:
             found["unembed.W_U"] = self.unembed.data.mT
-        return found
+        return found if self.unembed_bias is None else {**found, "unembed.b_U": self.unembed_bias.data}
 
     @property
     def W_E(self) -> Float[Tensor, "d_vocab d_model"]:
@@ -114,33 +123,48 @@ class StoredWeights(nn.Module):
     def _allocate(self, device: torch.device, dtype: torch.dtype) -> None:
         """Storage for all weights, one tensor a kind of matrix: so `W_Q` of all layers is a view."""
         self._stacks: dict[str, Tensor] = {}
-        for name, first in list(self.blocks[0].named_parameters()):
-            self._share(name, torch.empty(len(self.blocks), *first.shape, device=device, dtype=dtype))
-        for module, name in ((self, "embed"), (self, "unembed"), (self.ln_final, "w")):
-            if (old := getattr(module, name)) is not None:
+        shapes = {name: old.shape for block in self.blocks for name, old in block.named_parameters()}
+        for name, shape in shapes.items():
+            self._share(name, torch.empty(len(self._holding(name)), *shape, device=device, dtype=dtype))
+        for module in (self, *(norm for norm in (self.ln_embed, self.ln_final) if norm is not None)):
+            for name, old in list(module.named_parameters(recurse=False)):
                 empty = torch.empty(old.shape, device=device, dtype=dtype)
                 setattr(module, name, nn.Parameter(empty, requires_grad=False))
+
+    def _holding(self, name: str) -> list[nn.Module]:
+        """The blocks that have a parameter of this name: not all, where layers differ."""
+        return [block for block in self.blocks if name in dict(block.named_parameters())]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """What `.to()` and its like go through: the layers' weights are joined again, and the old ones let go."""
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name in self._stacks:
-            self._stacked(name)
+            self._joined(name)
         return self
 
     def _share(self, name: str, stack: Tensor) -> None:
         """Make the layers' parameters of one name views of one tensor."""
         path, leaf = name.rsplit(".", 1)
-        for block, part in zip(self.blocks, stack, strict=True):
+        for block, part in zip(self._holding(name), stack, strict=True):
             module = block.get_submodule(path)
             old = getattr(module, leaf)
             setattr(module, leaf, nn.Parameter(part, requires_grad=old.requires_grad))
         self._stacks[name] = stack
 
     def _stacked(self, name: str) -> Tensor:
-        """One kind of weight of all layers. Joined again where the layers were given new tensors."""
+        """One kind of weight of all layers."""
+        holding = len(self._holding(name))
+        if holding != len(self.blocks):
+            raise UsageError(
+                f"{name} exists in {holding} of {len(self.blocks)} layers, so there is no tensor of all of them; "
+                "`model.weights()` has each layer's by name."
+            )
+        return self._joined(name)
+
+    def _joined(self, name: str) -> Tensor:
+        """One kind of weight of the layers that have it. Joined again where they were given new tensors."""
         stack = self._stacks[name]
-        parameters = [block.get_parameter(name) for block in self.blocks]
+        parameters = [block.get_parameter(name) for block in self._holding(name)]
         if any(parameter.data_ptr() != part.data_ptr() for parameter, part in zip(parameters, stack, strict=True)):
             self._share(name, torch.stack([parameter.data for parameter in parameters]))
         return self._stacks[name]

@@ -2,8 +2,8 @@
 
     embed → for each layer: resid_pre → attention → resid_mid → FFN → resid_post → final norm → unembed
 
-Sublayers read the residual stream through a norm and add to it (pre-norm). Names and equations of all points are in
-`interp.points`; variation between models is data in `ModelConfig`. The forward pass never writes to a value that anyone
+Names and equations of all points are in `interp.points`; variation between models is data in `ModelConfig`, and what it
+does stands in `block.py`, `attention.py`, `ffn.py` and `moe.py`. The forward pass never writes to a value that anyone
 could hold, never switches gradients off, and on an accelerator never waits for a value.
 """
 
@@ -26,7 +26,7 @@ from interp.models.generation import WritingOptions, writer
 from interp.models.kv_cache import KVCache
 from interp.models.linear import linear
 from interp.models.point import hook_point
-from interp.models.positions import row_positions
+from interp.models.positions import row_positions, sinusoidal
 from interp.models.prompt_formats import PrefixPolicy
 from interp.models.stored_weights import StoredWeights
 from interp.models.token_list import TokenList
@@ -59,8 +59,9 @@ class Transformer(StoredWeights):
         super().__init__(config, torch.device(device or "cpu"), dtype or torch.float32)
         self._provenance = dict(provenance or {"model": "untitled", "weights_sha256": None})
         self._tokenizer = tokenizer
-        self._points = PointTable(config.n_layers, FEATURES, config.axis_sizes)
-        self.hook_embed, self.hook_logits = hook_point("hook_embed"), hook_point("unembed.hook_out")
+        self._points = PointTable(config.n_layers, *features(config))
+        self.hook_embed, self.hook_pos_embed = hook_point("hook_embed"), hook_point("hook_pos_embed")
+        self.hook_logits = hook_point("unembed.hook_out")
         self.eval()
 
     # ------------------------------------------------------------------------------------------------ running
@@ -212,11 +213,36 @@ class Transformer(StoredWeights):
 
     def unembed_residual(self, resid: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_vocab"]:
         """Logits of any residual-stream vectors: final norm with their OWN statistics, then W_U (the logit lens)."""
-        return linear(self.ln_final.normalize(resid), self._unembedding)
+        normalized = resid if self.ln_final is None else self.ln_final.normalize(resid)
+        return self._capped(self._unembedded(normalized))
 
     def unembed_rows(self, resid: Float[Tensor, "batch pos d_model"]) -> Logits:
         """The end of the forward pass, with its hook points: final norm, then W_U."""
-        return self.hook_logits(linear(self.ln_final(resid), self._unembedding))
+        return self._capped(
+            self.hook_logits(self._unembedded(resid if self.ln_final is None else self.ln_final(resid)))
+        )
+
+    def embedded(
+        self, tokens: Int[Tensor, "batch pos"], positions: Int[Tensor, "batch pos"]
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """The beginning of the forward pass, with its hook points: what enters the first layer."""
+        embedding = nn.functional.embedding(tokens, self.embed)
+        if self.config.embed_scale != 1:
+            embedding = embedding * torch.tensor(self.config.embed_scale, dtype=self.dtype, device=self.device)
+        embedding = self.hook_embed(embedding if self.ln_embed is None else self.ln_embed.normalize(embedding))
+        return self.positioned(embedding, positions)
+
+    def positioned(
+        self, embedding: Float[Tensor, "batch pos d_model"], positions: Int[Tensor, "batch pos"]
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """Embeddings with those of their positions added, where the model has any."""
+        if self.pos_embed is not None:
+            rows = nn.functional.embedding(positions + self.config.position_offset, self.pos_embed)
+        elif self.config.sinusoidal:
+            rows = sinusoidal(positions, self.config.d_model).to(self.dtype)
+        else:
+            return embedding
+        return embedding + self.hook_pos_embed(rows)
 
     # ------------------------------------------------------------------------------------------------- facts
 
@@ -307,11 +333,12 @@ class Transformer(StoredWeights):
         if kv_cache is not None:
             kv_cache.check(self.config, tokens, self.device, self.dtype)
             start, mask = kv_cache.length, kv_cache.prepare(count, mask)
-        positions = row_positions(batch, start, start + count, mask, self.device)
-        shared = reading(self.config, positions, mask, kv_cache)
+        everything = row_positions(batch, 0, start + count, mask, self.device)
+        positions = everything[:, start:]
+        shared = reading(self.config, everything, mask, count, kv_cache)
         real = None if mask is None else mask[:, start:]
         with rows_active(Rows(positions, start, real, partial=kv_cache is not None)):
-            resid = self.hook_embed(nn.functional.embedding(tokens, self.embed))
+            resid = self.embedded(tokens, positions)
             for block in self.layers[: None if stop_at_layer is None else self._layer(stop_at_layer)]:
                 resid = block(resid, shared)
             if stop_at_layer is not None:
@@ -320,6 +347,14 @@ class Transformer(StoredWeights):
         if kv_cache is not None:
             kv_cache.commit(count)
         return logits
+
+    def _unembedded(self, normalized: Tensor) -> Tensor:
+        logits = linear(normalized, self._unembedding, self.unembed_bias)
+        return logits if self.config.logit_scale == 1 else logits * self.config.logit_scale
+
+    def _capped(self, logits: Tensor) -> Tensor:
+        cap = self.config.logit_cap
+        return logits if cap is None else cap * torch.tanh(logits / cap)
 
     def _layer(self, layer: int) -> int:
         count = self.config.n_layers
@@ -335,9 +370,7 @@ class Transformer(StoredWeights):
         if stop_at_layer is None:
             return chosen
         stop = self._layer(stop_at_layer)
-        end = "ln_final.hook_scale" if stop == self.config.n_layers else f"blocks.{stop}.hook_resid_pre"
-        order = list(self._points)
-        reached = set(order[: order.index(end)])
+        reached = {name for name in self._points if layer_of(name, self.config.n_layers) < stop}
         asked = chosen if names is not None else []
         beyond = next((name for name in asked if name not in reached), None) or unreached_edit(reached)
         if beyond is not None:
@@ -374,4 +407,27 @@ class Transformer(StoredWeights):
         return copied
 
 
-FEATURES: frozenset[Feature] = frozenset({"sequential_block", "gated", "dense_ffn"})
+def layer_of(name: str, n_layers: int) -> int:
+    """The layer that a point belongs to: −1 before the first, `n_layers` behind the last."""
+    if name.startswith("blocks."):
+        return int(name.split(".", 2)[1])
+    return -1 if name in ("hook_embed", "hook_pos_embed") else n_layers
+
+
+def features(config: ModelConfig) -> tuple[frozenset[Feature], dict[str, int], list[frozenset[Feature]]]:
+    """What decides which points a model has: its features, the sizes of its axes, and the features of each layer."""
+    holds: dict[Feature, bool] = {
+        "position_embedding": config.learned_positions or config.sinusoidal,
+        "sequential_block": not config.parallel,
+        "input_norm": config.norms in ("pre", "sandwich"),
+        "sum_norm": config.norms == "post",
+        "post_norm": config.norms in ("output", "sandwich"),
+        "final_norm": config.final_norm,
+        "gated": config.gated,
+    }
+    experts: frozenset[Feature] = frozenset({"mixture_of_experts"})
+    if config.moe is not None and config.moe.d_shared is not None:
+        experts |= {"shared_expert"}
+    dense: frozenset[Feature] = frozenset({"dense_ffn"})
+    layers = [experts if config.layer(layer).moe else dense for layer in range(config.n_layers)]
+    return frozenset(name for name, there in holds.items() if there), config.axis_sizes, layers

@@ -3,6 +3,7 @@
 import fnmatch
 import sys
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from interp.errors import LoadError
 
@@ -13,6 +14,7 @@ class Fields:
     def __init__(self, stated: Mapping[str, object], source: str) -> None:
         self._stated = {key: value for key, value in stated.items() if value is not None}
         self._unread = set(self._stated)
+        self._null = {key for key, value in stated.items() if value is None}
         self.source = source
 
     def __contains__(self, key: str) -> bool:
@@ -24,6 +26,12 @@ class Fields:
         if isinstance(value, bool) or not isinstance(value, int):
             raise self._wrong(key, value, "a whole number")
         return value
+
+    def nullable(self, key: str, default: int | None) -> int | None:
+        """A whole number, or None where null is stated: for the fields in which that is another answer than silence."""
+        if key in self._null or (key not in self and default is None):
+            return None
+        return self.integer(key, default)
 
     def number(self, key: str, default: float | None = None) -> float:
         """A finite number."""
@@ -53,6 +61,27 @@ class Fields:
         if not isinstance(value, dict):
             raise self._wrong(key, value, "an object")
         return value
+
+    def numbers(self, key: str) -> list[float]:
+        """A list of finite numbers."""
+        value = self._take(key, None)
+        if not isinstance(value, list | tuple):
+            raise self._wrong(key, value, "a list of numbers")
+        return [Fields({key: each}, self.source).number(key) for each in value]
+
+    def words(self, key: str, default: list[str] | None = None) -> list[str]:
+        """A list of strings."""
+        value = self._take(key, default)
+        if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
+            raise self._wrong(key, value, "a list of strings")
+        return list(value)
+
+    def listed(self, key: str, default: list[Any]) -> list[Any]:
+        """A list of anything."""
+        value = self._take(key, default)
+        if not isinstance(value, list | tuple):
+            raise self._wrong(key, value, "a list")
+        return list(value)
 
     def same_in_all_layers(self, key: str, n_layers: int, default: int | None = None) -> int:
         """A whole number that may be stated once, or as a list with one entry a layer, all of them equal."""

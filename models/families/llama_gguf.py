@@ -12,9 +12,9 @@ import torch
 
 from interp.errors import LoadError
 from interp.models.config import ModelConfig, RotaryConfig
+from interp.models.families.common import even_share
 from interp.models.families.family import Family, Row
 from interp.models.families.fields import Fields
-from interp.models.families.llama import even_share
 from interp.models.sources.checkpoint import Checkpoint
 
 _BLOCK, _OURS = "blk.{layer}.", "blocks.{layer}."

@@ -1,11 +1,18 @@
 """All families. To add one: write its file with a `FAMILY`, and name it here."""
 
 from interp.errors import LoadError, nearest
-from interp.models.families import llama, llama_gguf
+from interp.models.families import llama, llama_gguf, mistral, qwen, smollm3
 from interp.models.families.family import Family
 from interp.models.sources.checkpoint import Checkpoint
 
-FAMILIES: tuple[Family, ...] = (llama.FAMILY, llama_gguf.FAMILY)
+FAMILIES: tuple[Family, ...] = (
+    llama.FAMILY,
+    llama_gguf.FAMILY,
+    mistral.FAMILY,
+    qwen.QWEN2,
+    qwen.QWEN3,
+    smollm3.FAMILY,
+)
 
 
 def family_of(checkpoint: Checkpoint) -> Family:

@@ -68,7 +68,7 @@ def test_short_names_mean_one_point_each() -> None:
         (["hook_embed", "blocks.1.hook_resid_prr"], "blocks.1.hook_resid_pre"),
         ("blocks.*.attn.hook_patern", "Did you mean"),
         ("blocks.3.hook_resid_pre", "layers 0 to 2"),
-        ("hook_pos_embed", "rotates queries and keys"),
+        ("hook_pos_embed", "positions act on queries and keys"),
         ("blocks.0.mlp.hook_router", "without router"),
         ("blocks.*.ln1_post.hook_scale", "does not normalise"),
         ("pattern", "blocks.*.attn.hook_pattern"),

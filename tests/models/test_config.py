@@ -9,7 +9,7 @@ from tiny import BASE, CONFIGS, random_tokens, tiny
 
 from interp.errors import LoadError
 from interp.models.config import Activation, RotaryConfig, RotaryScaling
-from interp.models.families.llama import ACTIVATIONS
+from interp.models.families.common import ACTIVATIONS
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from interp.models.families.llama import ACTIVATIONS
         ({"n_ctx": 2.0}, "n_ctx is 2.0, it must be a positive whole number"),
         ({"d_vocab": 0}, "d_vocab is 0, it must be a positive whole number"),
         ({"n_kv_heads": 4}, "6 query heads cannot share 4 KV heads evenly"),
-        ({"d_head": 9}, "d_head must be even, not 9"),
+        ({"d_head": 9}, "9 numbers of a head of 9 cannot be turned"),
         ({"activation": "swishy"}, "activation is 'swishy', it must be one of silu, gelu, gelu_tanh, relu"),
         ({"activation": None}, "activation is None"),
         ({"norm_eps": 0.0}, "norm_eps is 0.0, it must be positive and finite"),
@@ -56,8 +56,8 @@ def test_a_rotation_that_cannot_be_is_refused_by_field(
 
 
 def test_a_scaling_that_is_not_known_is_refused_with_those_that_are() -> None:
-    with pytest.raises(LoadError, match="rotary scaling is 'yarn', it must be one of default, linear, llama3"):
-        RotaryConfig(scaling="yarn")  # type: ignore[arg-type]
+    with pytest.raises(LoadError, match="rotary scaling is 'spiral', it must be one of default, linear, ntk"):
+        RotaryConfig(scaling="spiral")  # type: ignore[arg-type]
 
 
 def test_the_bounds_of_the_llama3_rule_must_be_in_order() -> None:

@@ -1,0 +1,118 @@
+"""A mixture of experts in place of the FFN (Shazeer et al. 2017; Switch Transformers, Mixtral).
+
+    out = Σ over the chosen experts e of weight_e · FFN_e(x)   [+ the shared expert, weighted by its gate if it has one]
+
+The router's logits choose `top_k` experts for each token, best first; their weights are the softmax over all experts
+taken at the chosen ones, or the softmax over the chosen alone, divided by their sum if the model does that. Each expert
+computes only the tokens that chose it. Values keep the token axes: [batch, pos, slot, …], slot 0 the first choice.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from interp.hooks import HookPoint
+from interp.models.config import Activation, ModelConfig, MoEConfig
+from interp.models.ffn import FFN, activate, frozen
+from interp.models.linear import linear
+from interp.models.point import hook_point
+
+
+class MoE(nn.Module):
+    """Router, experts, and the shared expert where there is one. Experts are gated FFNs without biases."""
+
+    def __init__(self, config: ModelConfig, prefix: str) -> None:
+        super().__init__()
+        assert config.moe is not None
+        self.moe: MoEConfig = config.moe
+        self.activation: Activation = config.activation
+        experts, width, d_model = self.moe.n_experts, self.moe.d_expert, config.d_model
+        self.router = frozen(experts, d_model)
+        self.gate, self.up = frozen(experts, width, d_model), frozen(experts, width, d_model)
+        self.down = frozen(experts, d_model, width)
+        shared = self.moe.d_shared
+        self.shared = None if shared is None else FFN(config, f"{prefix}.shared", shared)
+        self.shared_gate = frozen(1, d_model) if shared is not None and self.moe.shared_gate else None
+        self.hook_router = hook_point(f"{prefix}.hook_router")
+        self.hook_expert_indices = hook_point(f"{prefix}.hook_expert_indices")
+        self.hook_expert_weights = hook_point(f"{prefix}.hook_expert_weights")
+        names = ("hook_pre", "hook_pre_linear", "hook_post")
+        self.hook_pre, self.hook_pre_linear, self.hook_post = (
+            hook_point(f"{prefix}.{name}", "mixture_of_experts") for name in names
+        )
+        self.hook_expert_out, self.hook_out = hook_point(f"{prefix}.hook_expert_out"), hook_point(f"{prefix}.hook_out")
+
+    def forward(self, normalized: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
+        """The sublayer's output."""
+        indices, weights = self.choose(self.hook_router(linear(normalized, self.router)))
+        out = self.mixed(normalized, self.hook_expert_indices(indices), self.hook_expert_weights(weights))
+        if self.shared is not None:
+            common = self.shared(normalized)
+            if self.shared_gate is not None:
+                common = common * linear(normalized, self.shared_gate).sigmoid()
+            out = out + common
+        return self.hook_out(out)
+
+    def choose(
+        self, logits: Float[Tensor, "batch pos expert"]
+    ) -> tuple[Int[Tensor, "batch pos slot"], Float[Tensor, "batch pos slot"]]:
+        """The chosen experts, best first, and their mixing weights, in the dtype of the logits."""
+        wide = logits if logits.dtype == torch.float64 else logits.float()
+        if self.moe.routing == "softmax_then_top_k":
+            weights, indices = wide.softmax(-1).topk(self.moe.top_k, -1)
+        else:
+            chosen, indices = wide.topk(self.moe.top_k, -1)
+            weights = chosen.softmax(-1)
+        if self.moe.renormalise:
+            weights = weights / weights.sum(-1, keepdim=True)
+        return indices, (weights * self.moe.scaling).to(logits.dtype)
+
+    def mixed(
+        self,
+        normalized: Float[Tensor, "batch pos d_model"],
+        indices: Int[Tensor, "batch pos slot"],
+        weights: Float[Tensor, "batch pos slot"],
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """The weighted sum of the chosen experts' outputs."""
+        queue = Queue(indices, self.moe.n_experts)
+        rows = normalized.flatten(0, 1)[queue.order // indices.shape[-1]]
+        gated = activate(self.activation, queue.seen(self.hook_pre, queue.through(rows, self.gate)))
+        post = queue.seen(self.hook_post, gated * queue.seen(self.hook_pre_linear, queue.through(rows, self.up)))
+        outputs = self.hook_expert_out(queue.by_slot(queue.through(post, self.down)))
+        return (outputs * weights[..., None]).sum(-2)
+
+    def weights(self) -> dict[str, Tensor]:
+        """Weights by name, input axis first, as views; those of experts begin with the expert axis."""
+        named: dict[str, Tensor] = {"W_router": self.router.mT, "W_gate": self.gate.mT, "W_in": self.up.mT}
+        named["W_out"] = self.down.mT
+        if self.shared is not None:
+            named |= {f"shared.{name}": weight for name, weight in self.shared.weights().items()}
+        return named if self.shared_gate is None else {**named, "W_shared_gate": self.shared_gate.mT}
+
+
+class Queue:
+    """Pairs of a token and a slot, lined up by the expert that was chosen there."""
+
+    def __init__(self, indices: Int[Tensor, "batch pos slot"], n_experts: int) -> None:
+        self.shape = indices.shape
+        flat = indices.flatten()
+        self.order = flat.argsort(stable=True)
+        self.back = self.order.argsort()
+        self.counts: list[int] = torch.bincount(flat, minlength=n_experts).tolist()
+
+    def through(
+        self, rows: Float[Tensor, "pair d_in"], weights: Float[Tensor, "expert d_out d_in"]
+    ) -> Float[Tensor, "pair d_out"]:
+        """Each expert's linear map on the rows that chose it."""
+        parts = torch.split(rows, self.counts)
+        return torch.cat([linear(part, weights[expert]) for expert, part in enumerate(parts) if len(part)])
+
+    def by_slot(self, rows: Float[Tensor, "pair width"]) -> Float[Tensor, "batch pos slot width"]:
+        """The rows where their tokens are."""
+        return rows[self.back].view(*self.shape, -1)
+
+    def seen(self, hook: HookPoint, rows: Float[Tensor, "pair width"]) -> Float[Tensor, "pair width"]:
+        """The rows as a hook point leaves them, which sees them where their tokens are."""
+        if not hook.listened:
+            return rows
+        return hook(self.by_slot(rows)).flatten(0, 2)[self.order]
