@@ -230,6 +230,14 @@ class ModelConfig:
         """What holds for one layer."""
         return self.layers[index] if self.layers else LayerConfig(self.rotary, self.window, self.moe is not None)
 
+    def ffn_width(self, layer: int) -> int:
+        """How many vectors of width d_model a token is multiplied with in a layer's FFN: those of experts it chose."""
+        matrices = 3 if self.gated else 2
+        if not self.layer(layer).moe or self.moe is None:
+            return matrices * self.d_mlp
+        shared = matrices * (self.moe.d_shared or 0) + self.moe.shared_gate
+        return self.moe.n_experts + 3 * self.moe.top_k * self.moe.d_expert + shared
+
     @property
     def queries_per_kv(self) -> int:
         """How many query heads read one KV head: query head h uses KV head h // queries_per_kv."""

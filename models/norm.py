@@ -87,8 +87,6 @@ class HeadNorm(nn.Module):
         rows = x.flatten(-2) if self.whole else x
         wide = rows if rows.dtype == torch.float64 else rows.float()
         divided = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
-        if self.offset:
-            normed = (divided * (1 + self.w.to(divided.dtype))).type_as(x)
-        else:
-            normed = divided.type_as(x) * self.w
+        gain = 1 + self.w.to(divided.dtype) if self.offset else None
+        normed = divided.type_as(x) * self.w if gain is None else (divided * gain).type_as(x)
         return normed.view(x.shape)

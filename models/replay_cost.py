@@ -8,15 +8,14 @@ some layers of this model on this machine for a moment.
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
 
 from interp.errors import BudgetError
-from interp.models.attention import Reading
+from interp.models.attention import reading
 from interp.models.config import ModelConfig
-from interp.models.positions import rotation
 from interp.models.replay_plan import Plan
 from interp.models.walk import Base, Cell, behind_layers
 
@@ -141,7 +140,7 @@ def _token_bytes(model: "Transformer", plan: Plan) -> int:
     stop = plan.base.stop
     read = 4 * stop * c.n_kv_heads * c.d_head // max(1, min((stop - cell.start for cell in plan.cells), default=1))
     attention = 3 * c.d_model + 2 * joint + 2 * queries + read
-    ffn = 4 * c.d_model + 3 * c.d_mlp
+    ffn = 4 * c.d_model + max(c.ffn_width(layer) for layer in range(c.n_layers))
     kinds = {points[name].name: points[name] for cell in plan.cells for name in cell.edits}
     edited = 0
     for point in kinds.values():
@@ -168,14 +167,13 @@ def flops(
 
 def cell_flops(config: ModelConfig, base: Base, cell: Cell, read: int) -> int:
     """Operations of one cell: every layer from where it joins, the last one only where it is kept, and its logits."""
-    layers = config.n_layers - cell.join
-    columns, kept = base.stop - cell.start, base.stop - cell.kept
-    projected = columns * layers
-    behind = columns * (layers - 1) + kept if layers else 0
-    joint = (config.n_heads + 2 * config.n_kv_heads) * config.d_head
-    queries = config.n_heads * config.d_head
-    products = projected * joint + behind * (queries + 3 * config.d_mlp)
-    attention = 2 * behind * queries * base.stop
+    joint, queries = (config.n_heads + 2 * config.n_kv_heads) * config.d_head, config.n_heads * config.d_head
+    products = attention = 0
+    for layer in range(cell.join, config.n_layers):
+        columns = base.stop - cell.start
+        behind = columns if layer < config.n_layers - 1 else base.stop - cell.kept
+        products += columns * joint + behind * (queries + config.ffn_width(layer))
+        attention += 2 * behind * queries * base.stop
     logits = read * config.d_model * config.d_vocab
     return 2 * base.batch * (products * config.d_model + attention + logits)
 
@@ -183,8 +181,7 @@ def cell_flops(config: ModelConfig, base: Base, cell: Cell, read: int) -> int:
 def full_flops(config: ModelConfig, base: Base, cells: int) -> int:
     """Operations of one full forward pass a cell, with logits at every position."""
     length = base.tokens.shape[1]
-    whole = Base(base.tokens, base.mask, base.positions, length, {}, {}, {})
-    return cells * cell_flops(config, whole, Cell(0, {}), length)
+    return cells * cell_flops(config, replace(base, stop=length), Cell(0, {}), length)
 
 
 # ------------------------------------------------------------------------------------------------------- seconds
@@ -227,13 +224,14 @@ def _layer_seconds(model: "Transformer", tokens: int) -> float:
     c = model.config
     columns = 8 if tokens % 8 == 0 else 1
     resid = torch.randn(tokens // columns, columns, c.d_model, dtype=torch.float32).to(model.embed)
-    reading = Reading(rotation(c.rotary, c.d_head, torch.arange(columns, device=model.device)[None]))
+    positions = torch.arange(columns, device=model.device).expand(tokens // columns, columns)
+    shared = reading(c, positions, None, columns)
     layers = model.layers[: max(2, min(c.n_layers, 1024 // tokens))]
 
     def run() -> None:
         line = resid
         for layer in layers:
-            line = layer(line, reading)
+            line = layer(line, shared)
 
     return _median_seconds(run, model.device) / len(layers)
 

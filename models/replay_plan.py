@@ -15,6 +15,7 @@ from torch import Tensor
 
 from interp.edits import Edit
 from interp.hooks import HookFn, HookPoint, edits_replaced, recorders_active
+from interp.models.attention import reading
 from interp.models.positions import row_positions
 from interp.models.walk import Base, Cell, Edits, behind_layers, layer_of_join
 from interp.points import PointTable
@@ -39,8 +40,7 @@ def unshortened(
     model: "Transformer", tokens: Tensor, mask: Tensor | None, base_edits: Edits, cells: Sequence[Edits]
 ) -> Plan:
     """Every cell from the tokens on, all columns: nothing is taken from the base run."""
-    positions = row_positions(*_size(tokens), mask, tokens.device)
-    base = Base(tokens, mask, positions, tokens.shape[1], {}, {}, {}, base_edits)
+    base = _base(model, tokens, mask, tokens.shape[1], base_edits, {}, {}, {}, None)
     return Plan(base, [Cell(index, edits) for index, edits in enumerate(cells)], [])
 
 
@@ -58,9 +58,8 @@ def shortened(
     watcher = _Watcher(points, cells, length)
     last = model.config.n_layers
     with torch.no_grad(), edits_replaced(dict(_tuples(base_edits))), recorders_active(watcher, watcher.seen_in_layers):
-        _, cache = model.run_with_cache(
-            tokens, [*BETWEEN_LAYERS, *READ_LATER], mask=mask, stop_at_layer=last, budget=budget
-        )
+        names = [*BETWEEN_LAYERS, *READ_LATER, *(name for name in ("hook_pos_embed",) if name in points)]
+        _, cache = model.run_with_cache(tokens, names, mask=mask, stop_at_layer=last, budget=budget)
     parted = [
         _cell(points, index, edits, watcher.changes[index], base_edits, read, length)
         for index, edits in enumerate(cells)
@@ -70,17 +69,35 @@ def shortened(
     boundaries = {0: cache["hook_embed"]} | {layer + 1: cache["resid_post", layer] for layer in range(last)}
     joins = {last, *(cell.join for cell in moving)}
     shared = range(earliest, last) if any(cell.start for cell in moving) else range(0)
-    base = Base(
+    base = _base(
+        model,
         tokens,
         mask,
-        row_positions(*_size(tokens), mask, tokens.device),
         max(read) + 1 if all(map(_cuttable, _all_edits([base_edits, *cells]))) else length,
+        base_edits,
         {join: boundaries[join] for join in joins},
         {layer: cache["attn.rot_k", layer] for layer in shared},
         {layer: cache["attn.v", layer] for layer in shared},
-        base_edits,
+        cache.get("hook_pos_embed"),
     )
     return Plan(base, moving, [index for index, cell in enumerate(parted) if cell is None])
+
+
+def _base(
+    model: "Transformer",
+    tokens: Tensor,
+    mask: Tensor | None,
+    stop: int,
+    edits: Edits,
+    boundaries: Mapping[int, Tensor],
+    keys: Mapping[int, Tensor],
+    values: Mapping[int, Tensor],
+    pos_embed: Tensor | None,
+) -> Base:
+    batch, length = tokens.shape
+    positions = row_positions(batch, 0, length, mask, tokens.device)
+    shared = reading(model.config, positions, mask, length)
+    return Base(tokens, mask, positions, stop, shared, boundaries, pos_embed, keys, values, edits)
 
 
 def unedited(model: "Transformer", base: Base, read: Sequence[int], *, shortcuts: bool) -> Cell:
@@ -181,7 +198,3 @@ def _all_edits(sources: Iterable[Edits]) -> Iterable[tuple[str, HookFn]]:
 
 def _tuples(edits: Edits) -> Mapping[str, tuple[HookFn, ...]]:
     return {name: tuple(functions) for name, functions in edits.items()}
-
-
-def _size(tokens: Tensor) -> tuple[int, int, int]:
-    return tokens.shape[0], 0, tokens.shape[1]

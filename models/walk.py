@@ -8,8 +8,7 @@ ordinary forward pass, hook points included.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,8 +16,9 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from interp.hooks import HookFn, HookPoint, Rows, edited, edits_replaced, rows_active
-from interp.models.attention import Attention, Reading, causal
-from interp.models.positions import Rotation, rotation
+from interp.models.attention import Attention, Reading
+from interp.models.config import RotaryConfig
+from interp.models.positions import Rotation
 from interp.points import PointTable
 
 if TYPE_CHECKING:
@@ -52,8 +52,12 @@ class Base:
     positions: Int[Tensor, "batch pos"]
     stop: int
     """Columns from here on are never computed: nobody reads them."""
+    reading: Reading
+    """What the attention layers of the whole run share."""
     boundaries: Mapping[int, Float[Tensor, "batch pos d_model"]]
-    """The residual stream between layers: 0 the embedding, then what each layer leaves."""
+    """The residual stream between layers: 0 the embedding of the tokens, then what each layer leaves."""
+    pos_embed: Float[Tensor, "batch pos d_model"] | None
+    """What position embeddings add to it, in models that have them."""
     keys: Mapping[int, Float[Tensor, "batch pos kv_head d_head"]]
     values: Mapping[int, Float[Tensor, "batch pos kv_head d_head"]]
     edits: Edits = field(default_factory=dict)
@@ -62,14 +66,6 @@ class Base:
     @property
     def batch(self) -> int:
         return self.tokens.shape[0]
-
-    @cached_property
-    def allowed(self) -> Bool[Tensor, "batch query_pos key_pos"] | None:
-        """Real keys at or before each real query; None without padding."""
-        if self.mask is None:
-            return None
-        mask = self.mask[:, : self.stop]
-        return causal(self.stop, self.stop, mask.device) & mask[:, None, :] & mask[:, :, None]
 
     def rows(self, start: int) -> Rows:
         """What hooks are told of the rows from a column on."""
@@ -138,6 +134,14 @@ class Layout:
             parts.append(part.repeat(len(group.cells), *[1] * (part.dim() - 1)))
         return torch.cat(parts)[None]
 
+    def rotations(self) -> dict[RotaryConfig, Rotation]:
+        """The base run's rotations, laid out like the tokens."""
+        batch, found = self.base.batch, {}
+        for config, turn in self.base.reading.rotations.items():
+            cos, sin = (self.spread(table.expand(batch, -1, -1, -1)) for table in (turn.cos, turn.sin))
+            found[config] = replace(turn, cos=cos, sin=sin)
+        return found
+
     def view(self, line: Tensor, cell: Cell) -> Tensor:
         """One cell's part of a line of tokens, as [batch, pos, …]."""
         _, tokens, _ = self.place[cell]
@@ -152,8 +156,7 @@ class Walk:
         self.model, self.base, self.cells, self.from_tokens = model, base, cells, from_tokens
         self.layout = Layout(base, [])
         self._square: tuple[Group, Group] | None = None
-        self._table = rotation(model.config.rotary, model.config.d_head, _all_positions(base))
-        self._turn = Rotation(self._table.cos[:, :0], self._table.sin[:, :0])
+        self._reading = Reading(side_by_side=self)
         self._edited: dict[str, list[Cell]] = {name: list(cells) for name in base.edits}
         for cell in cells:
             for name in cell.edits:
@@ -174,7 +177,7 @@ class Walk:
         with torch.no_grad(), edits_replaced(dict.fromkeys(self._edited, (self._edit,))):
             for layer in range(min(joining), last):
                 line = self._joined(line, joining.get(layer, []), layer)
-                line = model.layers[layer](line, Reading(self._turn, side_by_side=self))
+                line = model.layers[layer](line, self._reading)
             self.layout = self._late()
             line = self._joined(line, joining.get(last, []), last)
             everything = self.layout
@@ -263,17 +266,23 @@ class Walk:
         for group in new.groups:
             parts.setdefault(group.key, []).append(added[0, group.tokens])
         self.layout = merged
-        positions = merged.spread(self.base.positions)[0]
-        self._turn = Rotation(self._table.cos[:, positions], self._table.sin[:, positions])
+        self._reading = Reading(merged.rotations(), side_by_side=self)
         return torch.cat([part for group in merged.groups for part in parts[group.key]])[None]
 
     def _beginning(self, layout: Layout, layer: int) -> Tensor:
         """What new cells start from: the base run's residual stream, with what they change at that very point."""
         if self.from_tokens:
-            line = layout.spread(torch.nn.functional.embedding(self.base.tokens, self.model.embed))
-            return self.model.hook_embed(line)
-        line = layout.spread(self.base.boundaries[layer])
-        point = self.model.hook_embed if layer == 0 else self.model.layers[layer - 1].hook_resid_post
+            return self.model.embedded(layout.spread(self.base.tokens), layout.spread(self.base.positions))
+        if layer > 0:
+            return self._edited_base(layout, self.base.boundaries[layer], self.model.layers[layer - 1].hook_resid_post)
+        line = self._edited_base(layout, self.base.boundaries[0], self.model.hook_embed)
+        if self.base.pos_embed is None:
+            return line
+        return line + self._edited_base(layout, self.base.pos_embed, self.model.hook_pos_embed)
+
+    def _edited_base(self, layout: Layout, value: Tensor, point: HookPoint) -> Tensor:
+        """A value of the base run, laid out for cells, with what they change at that very point."""
+        line = layout.spread(value)
         if point.name in self._edited:
             self._apply(line, point, base_too=False)
         return line
@@ -315,17 +324,19 @@ class Walk:
 
 def _reading(base: Base, start: int, count: int) -> Reading:
     """Who may read whom, for `count` cells whose queries begin at a column."""
-    nothing = torch.empty(0, device=base.tokens.device)
-    turn = Rotation(nothing.view(1, 0, 1, 0), nothing.view(1, 0, 1, 0))
-    if base.mask is None or base.allowed is None:
-        return Reading(turn)
-    allowed = base.allowed[:, start:].repeat(count, 1, 1)
-    padded = ~base.mask[:, start : base.stop].repeat(count, 1)
-    return Reading(turn, allowed, padded)
 
+    def for_all(x: Tensor) -> Tensor:
+        return x if len(x) == 1 else x.repeat(count, *[1] * (x.dim() - 1))
 
-def _all_positions(base: Base) -> Int[Tensor, "1 pos"]:
-    return torch.arange(base.tokens.shape[1], device=base.tokens.device)[None]
+    whole, stop = base.reading, base.stop
+    return Reading(
+        edges={
+            window: None if edges is None else for_all(edges[:, start:stop, :stop])
+            for window, edges in whole.edges.items()
+        },
+        bias=None if whole.bias is None else for_all(whole.bias[..., :stop]),
+        padded=None if whole.padded is None else for_all(whole.padded[:, start:stop]),
+    )
 
 
 def _taken_apart(line: Tensor, group: Group, base: Base) -> Tensor:
@@ -345,12 +356,12 @@ def _cut(line: Tensor, before: Layout, after: Layout) -> Tensor:
 
 def behind_layers(name: str, points: PointTable) -> bool:
     """Whether a point lies behind all layers: at the final norm or the logits."""
-    return not points[name].per_layer and name != "hook_embed"
+    return not points[name].per_layer and name not in ("hook_embed", "hook_pos_embed")
 
 
 def layer_of_join(name: str, points: PointTable) -> int:
     """The layer whose input a run must start from for an edit at this point to act."""
-    if name == "hook_embed":
+    if name in ("hook_embed", "hook_pos_embed"):
         return 0
     if behind_layers(name, points):
         return points.n_layers
