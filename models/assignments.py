@@ -190,7 +190,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _check_parts(parts: Sequence[Assignment], sizes: Mapping[str, int], checkpoint: Checkpoint) -> None:
-    """The parts of one tensor (often one, the whole) must make it up: all of it, and nothing twice."""
+    """The parts of one tensor (often one, the whole) must make it up: all of it, no part twice for one weight."""
     blocks: dict[tuple[int, tuple[int, ...]], list[Assignment]] = {}
     for part in sorted(parts, key=lambda part: part.first):
         blocks.setdefault((part.first, part.stored.shape(sizes)), []).append(part)
@@ -219,9 +219,12 @@ def _check_shape(blocks: Mapping[tuple[int, tuple[int, ...]], list[Assignment]],
 
 
 def _is_whole(block: Sequence[Assignment], sizes: Mapping[str, int]) -> bool:
-    """Whether the parts of the same rows are all that there is along the axis they are taken from."""
+    """Whether the parts of the same rows are all that there is along the axis they are taken from.
+
+    Several weights may take the whole of them: one norm can serve both sublayers.
+    """
     taken = [part.at for part in block if part.at is not None]
     if not taken:
-        return len(block) == 1
+        return len({part.ours for part in block}) == len(block)
     axis, _ = taken[0]
     return len(taken) == len(block) and sorted(taken) == [(axis, index) for index in range(sizes[axis])]

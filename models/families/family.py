@@ -6,8 +6,9 @@ axes are arranged. The axes' names are sizes of the model's configuration, so th
 every tensor.
 
 One published tensor may hold several of our weights, each with a row of its own: stacked along an axis that the row
-names (`at`), or one after the other in its rows (`after`). Where every expert has a tensor of its own, `{expert}` in
-the published name counts them, and the row states the axes of one.
+names (`at`), one after the other in its rows (`after`), or the same for several (a norm that serves two sublayers).
+Where every expert has a tensor of its own, `{expert}` in the published name counts them, and the row states the axes
+of one.
 """
 
 from collections.abc import Callable, Mapping
@@ -74,6 +75,7 @@ CONDITIONS: Mapping[str, Callable[[ModelConfig, int], bool]] = {
     "qk_norm": lambda config, layer: config.qk_norm != "none",
     "learned_positions": lambda config, layer: config.learned_positions,
     "embed_norm": lambda config, layer: config.embed_norm,
+    "final_norm": lambda config, layer: config.final_norm,
     "unembed_bias": lambda config, layer: config.unembed_bias,
     "layer_norm": lambda config, layer: config.norm == "layer",
     "rotary": lambda config, layer: config.layer(layer).rotary is not None,
@@ -83,8 +85,8 @@ CONDITIONS: Mapping[str, Callable[[ModelConfig, int], bool]] = {
 
 def holds(config: ModelConfig, condition: str, layer: int) -> bool:
     """Whether a layer has what a row is for; `a & b` asks for both. `KeyError` for a condition that there is not."""
-    named = [CONDITIONS[name] for name in condition.split(" & ")]
-    return all(condition(config, layer) for condition in named)
+    parts = [CONDITIONS[name] for name in condition.split(" & ")]
+    return all(part(config, layer) for part in parts)
 
 
 def axis_sizes(config: ModelConfig) -> dict[str, int]:
