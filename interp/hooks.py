@@ -117,6 +117,11 @@ _ACTIVE: ContextVar[ActiveHooks | None] = ContextVar("interp_active_hooks", defa
 _ROWS: ContextVar[Rows] = ContextVar("interp_rows")
 
 
+def anyone_listens() -> bool:
+    """Whether hooks of any kind are active in the running context: else nobody meets the values of a pass."""
+    return _ACTIVE.get() is not None
+
+
 def unreached_edit(reached: Collection[str]) -> str | None:
     """A point of an active edit none of whose points is among those that a run reaches, if there is such an edit."""
     active = _ACTIVE.get()

@@ -174,7 +174,7 @@ class Attention(nn.Module):
         normalized = norm(resid)
         joint = linear(normalized, self.qkv, self.qkv_bias)
         joint = joint.view(*joint.shape[:-1], -1, self.d_head)
-        q, k, v = torch.split(joint, [self.n_heads, groups, groups], -2)
+        q, k, v = joint.split_with_sizes([self.n_heads, groups, groups], -2)
         if self.hook_q_input.listened or self.hook_k_input.listened or self.hook_v_input.listened:
             q, k, v = self._receivers(resid, norm, normalized, (q, k, v))
         return self.hook_q(q), self.hook_k(k), self.hook_v(v)
@@ -195,10 +195,14 @@ class Attention(nn.Module):
             mask = reading.allowed[:, None]
         if mask is not None and reading.padded is not None:
             mask = mask | reading.padded[:, None, :, None]
-        q, k, v = (_packed(x).transpose(1, 2) for x in (q, k, v))
-        grouped = self.n_heads != self.n_kv_heads
-        z = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=plain, enable_gqa=grouped)
-        z = z.transpose(1, 2)
+        q, k, v = _packed(q), _packed(k).transpose(1, 2), _packed(v).transpose(1, 2)
+        if n_queries == 1:  # the heads of a group take the place of queries: the group's keys are read once for all
+            by_group = q.reshape(len(q), self.n_kv_heads, -1, self.d_head)
+            z = F.scaled_dot_product_attention(by_group, k, v, attn_mask=mask).reshape(q.shape)
+        else:
+            q, grouped = q.transpose(1, 2), self.n_heads != self.n_kv_heads
+            z = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=plain, enable_gqa=grouped)
+            z = z.transpose(1, 2)
         return z if reading.padded is None else z.masked_fill(reading.padded[:, :, None, None], 0)
 
     def explicit_z(

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.cache import ActivationCache, Recording
 from interp.errors import UsageError
-from interp.hooks import recorders_active
+from interp.hooks import anyone_listens, recorders_active
 from interp.models.checks import check_tokens
 from interp.models.kv_cache import KVCache
 from interp.models.sampling import Sampling, SamplingOptions
@@ -61,9 +61,7 @@ class Writer:
         generators = self.sampling.generators(len(self.tokens))
         columns, mask = self.tokens, self.mask
         for _ in range(count):
-            logits = self.read(columns, mask, names)
-            last = self._last_column(columns, mask)
-            chosen = self.sampling.choose(logits[torch.arange(len(logits)), last], self._seen(), generators)
+            chosen = self.sampling.choose(self.read(columns, mask, names), self._seen(), generators)
             columns = torch.where(self.alive, chosen, self._padding)[:, None]
             mask = None if self.mask is None and bool(self.alive.all()) else self.alive[:, None].clone()
             self._append(columns, mask)
@@ -72,15 +70,19 @@ class Writer:
             if not bool(self.alive.any()):
                 return
 
-    def read(self, columns: Tensor, mask: Tensor | None, names: list[str] | None) -> Tensor:
-        """One forward pass over new columns, recorded if points are named."""
-        if names is None:
-            return self.model(columns, mask, self.kv_cache)
+    def read(
+        self, columns: Int[Tensor, "batch new"], mask: Bool[Tensor, "batch new"] | None, names: list[str] | None
+    ) -> Float[Tensor, "batch d_vocab"]:
+        """Logits behind each row's last token, by one forward pass over new columns, recorded if points are named."""
+        last = self._last_column(columns, mask)
+        if names is None and not anyone_listens():
+            return self.model.next_logits(columns, mask, self.kv_cache, last)
         recording = Recording(self.model.points(), None, None, differentiate=False)
-        with recorders_active(recording, names):
+        with recorders_active(recording, names or ()):
             logits: Tensor = self.model(columns, mask, self.kv_cache)
-        self.recordings.append(recording)
-        return logits
+        if names is not None:
+            self.recordings.append(recording)
+        return logits[torch.arange(len(logits), device=logits.device), last]
 
     def stitched(self, names: list[str]) -> ActivationCache:
         """All steps as one cache, after the last token was read too."""

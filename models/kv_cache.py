@@ -51,6 +51,8 @@ class KVCache:
         with torch.inference_mode(False):  # else only inference mode could write to it later
             self._stored = torch.empty(shape, device=device, dtype=dtype)
         self._mask: Bool[Tensor, "batch capacity"] | None = None
+        self._new: tuple[Tensor, ...] = ()
+        self._readable: tuple[Tensor, ...] = ()
 
     @classmethod
     def for_model(cls, model: "Transformer", *, batch: int, capacity: int = 256, grows: bool = True) -> "KVCache":
@@ -114,10 +116,10 @@ class KVCache:
             )
         with torch.inference_mode(False):
             larger = self._stored.new_empty((*self._stored.shape[:3], capacity, *self._stored.shape[4:]))
+            if self._mask is not None:
+                self._mask = torch.nn.functional.pad(self._mask, (0, capacity - self._mask.shape[1]))
         larger[:, :, :, : self.length] = self._stored[:, :, :, : self.length]
         self._stored = larger
-        if self._mask is not None:
-            self._mask = torch.nn.functional.pad(self._mask, (0, capacity - self._mask.shape[1]))
 
     # ------------------------------------------------------------------------- what a forward pass does with it
 
@@ -143,10 +145,12 @@ class KVCache:
         """Make room for `count` new columns; the mask of all columns, old and new (None: no padding anywhere)."""
         if self.length + count > self.capacity:
             self.reserve(max(self.length + count, 2 * self.capacity) if self.grows else self.length + count)
+        self._cut(self.length + count)
         if mask is None and self._mask is None:
             return None
         if self._mask is None:
-            self._mask = torch.zeros(self.batch, self.capacity, dtype=torch.bool, device=self._stored.device)
+            with torch.inference_mode(False):
+                self._mask = torch.zeros(self.batch, self.capacity, dtype=torch.bool, device=self._stored.device)
             self._mask[:, : self.length] = True
         self._mask[:, self.length : self.length + count] = True if mask is None else mask
         return self._mask[:, : self.length + count].clone()
@@ -160,14 +164,24 @@ class KVCache:
         """Store one layer's new keys and values behind the old ones; both, old and new."""
         if keys.requires_grad or values.requires_grad:
             raise UsageError("A cache keeps no gradients; run the whole text without one, or under torch.no_grad().")
-        end = self.length + keys.shape[1]
-        self._stored[0, layer, :, self.length : end] = keys
-        self._stored[1, layer, :, self.length : end] = values
-        return self._stored[0, layer, :, :end], self._stored[1, layer, :, :end]
+        of_values = layer + self.config.n_layers
+        self._new[layer].copy_(keys)
+        self._new[of_values].copy_(values)
+        return self._readable[layer], self._readable[of_values]
 
     def commit(self, count: int) -> None:
         """The pass over `count` new columns has ended: they count from now on."""
         self.length += count
+        self._new = self._readable = ()
+
+    def _cut(self, end: int) -> None:
+        """The parts of the storage that a pass writes and reads: keys of every layer, then values.
+
+        Cut once a pass: to index the storage anew in every layer takes longer than to copy one token.
+        """
+        by_layer = self._stored.flatten(0, 1)
+        self._new = by_layer[:, :, self.length : end].unbind(0)
+        self._readable = by_layer[:, :, :end].unbind(0)
 
 
 def _layout(config: ModelConfig) -> tuple[int, int, int]:

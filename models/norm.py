@@ -26,14 +26,15 @@ class RMSNorm(nn.Module):
     def scale(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch 1"]:
         """The divisor, in float32 or wider."""
         # torch.linalg.vector_norm would save a pass, at twice the error: it sums naively.
-        squares = _wide(x).square().sum(-1, keepdim=True)  # a fresh tensor, so it may be written to
-        return squares.mul_(1 / x.shape[-1]).add_(self.eps).sqrt_()
+        squares = _wide(x).square().sum(-1, keepdim=True)
+        # eps + squares / d_model in one operation: with one row, operations cost more than numbers
+        return torch.rsub(squares, self.eps, alpha=-1 / x.shape[-1]).sqrt_()
 
     def normalize(
         self, x: Float[Tensor, "*batch d_model"], scale: Float[Tensor, "*batch 1"] | None = None
     ) -> Float[Tensor, "*batch d_model"]:
         """The input over a divisor (its own, if none is given) times the gain, without hook points."""
-        return (_wide(x) / (self.scale(x) if scale is None else scale)).to(x.dtype).mul_(self.w)  # a fresh tensor
+        return (_wide(x) / (self.scale(x) if scale is None else scale)).type_as(x).mul_(self.w)  # a fresh tensor
 
 
 def _wide(x: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:

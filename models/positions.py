@@ -16,19 +16,16 @@ from interp.models.config import RotaryConfig
 
 @dataclass(frozen=True)
 class Rotation:
-    """Tables for one forward pass: the cosines twice, one for each half of a head, and the sines once."""
+    """Tables for one forward pass, for both halves of a head: the sines of the first are negated."""
 
     cos: Float[Tensor, "#batch pos 1 d_head"]
-    sin: Float[Tensor, "#batch pos 1 half"]
+    sin: Float[Tensor, "#batch pos 1 d_head"]
 
     def __call__(self, x: Float[Tensor, "batch pos any_head d_head"]) -> Float[Tensor, "batch pos any_head d_head"]:
         """Turn queries or keys to their positions."""
-        wide = x if x.dtype == torch.float64 else x.float()
-        turned = wide * self.cos
-        half = x.shape[-1] // 2
-        turned[..., :half].addcmul_(wide[..., half:], self.sin, value=-1)
-        turned[..., half:].addcmul_(wide[..., :half], self.sin)
-        return turned.to(x.dtype)
+        partners = x.roll(x.shape[-1] // 2, -1)
+        # the tables make this float32 at least; what was just multiplied is ours to write to
+        return (x * self.cos).addcmul_(partners, self.sin).type_as(x)
 
 
 def rotation(config: RotaryConfig, d_head: int, positions: Int[Tensor, "batch pos"]) -> Rotation:
@@ -36,7 +33,7 @@ def rotation(config: RotaryConfig, d_head: int, positions: Int[Tensor, "batch po
     frequencies = rotary_frequencies(config, d_head, device=positions.device)
     angles = positions[:, :, None, None].float() * frequencies
     cos, sin = angles.cos(), angles.sin()
-    return Rotation(torch.cat([cos, cos], -1), sin)
+    return Rotation(torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1))
 
 
 def rotary_frequencies(

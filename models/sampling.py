@@ -66,7 +66,7 @@ class Sampling:
             penalised = torch.where(logits > 0, logits / self.repetition_penalty, logits * self.repetition_penalty)
             logits = torch.where(seen, penalised, logits)
         if self.temperature == 0:
-            return logits.argmax(-1)
+            return logits.max(-1).indices  # argmax of torch takes half as long again
         probabilities = self._cut(logits / self.temperature).softmax(-1).cpu()
         drawn = [
             torch.multinomial(row, 1, generator=generator)

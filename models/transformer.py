@@ -81,6 +81,19 @@ class Transformer(StoredWeights):
         assert logits is not None
         return logits
 
+    @torch.inference_mode()
+    def next_logits(
+        self,
+        tokens: Int[Tensor, "batch pos"],
+        mask: Bool[Tensor, "batch pos"] | None,
+        kv_cache: KVCache,
+        columns: Int[Tensor, "batch"],
+    ) -> Float[Tensor, "batch d_vocab"]:
+        """Logits at one column of each row, for a pass that nobody listens to: no others are computed, no gradients."""
+        logits = self._run(tokens, mask, kv_cache=kv_cache, columns=columns)
+        assert logits is not None
+        return logits[:, 0]
+
     def hooks(self, hooks: Hooks) -> AbstractContextManager[None]:
         """Edit every forward pass inside the `with` block: `model.hooks([(names, edit), …])`.
 
@@ -297,9 +310,17 @@ class Transformer(StoredWeights):
     # ------------------------------------------------------------------------------------------------ private
 
     def _run(
-        self, tokens: Tensor, mask: Tensor | None, stop_at_layer: int | None = None, kv_cache: KVCache | None = None
+        self,
+        tokens: Tensor,
+        mask: Tensor | None,
+        stop_at_layer: int | None = None,
+        kv_cache: KVCache | None = None,
+        columns: Tensor | None = None,
     ) -> Logits | None:
-        """The forward pass, read from top to bottom; it ends early, without logits, where it is told to stop."""
+        """The forward pass, read from top to bottom; it ends early, without logits, where it is told to stop.
+
+        With `columns`, one of each row, only what stands there is unembedded.
+        """
         check_tokens(tokens, mask, self.config, continued=kv_cache is not None)
         tokens = tokens.to(self.device).long()
         mask = None if mask is None else mask.to(self.device)
@@ -316,6 +337,7 @@ class Transformer(StoredWeights):
                 resid = block(resid, shared)
             if stop_at_layer is not None:
                 return None
+            resid = resid if columns is None else resid.take_along_dim(columns[:, None, None], 1)
             logits = self.unembed_rows(resid)
         if kv_cache is not None:
             kv_cache.commit(count)

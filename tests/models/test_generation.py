@@ -69,6 +69,19 @@ def test_the_stitched_cache_is_that_of_a_full_forward_with_the_same_edits() -> N
     assert not torch.equal(written, model.generate(tokens, 6)), "the edits must matter"
 
 
+def test_hooks_meet_values_that_can_have_gradients_and_tokens_are_the_same_without_them() -> None:
+    model, tokens = tiny(), random_tokens(BASE, 2, 5)
+    mask = torch.ones_like(tokens, dtype=torch.bool)
+    mask[0, 3:] = False
+    met = []
+    with model.hooks([("blocks.1.hook_resid_post", lambda value, point: met.append(value.is_inference()))]):
+        listened = model.generate(tokens, 4, mask=mask)
+    assert met == [False] * 4
+    written = model.requires_grad_(True).generate(tokens, 4, mask=mask)
+    assert torch.equal(written, listened)
+    assert not written.is_inference()
+
+
 def test_a_conversation_goes_on_from_its_cache() -> None:
     model, tokens = tiny(), random_tokens(BASE, 1, 4)
     cache = KVCache.for_model(model, batch=1)

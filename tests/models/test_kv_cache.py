@@ -155,9 +155,13 @@ def _with_gradient(value: torch.Tensor, point: object) -> torch.Tensor:
     return value.requires_grad_()
 
 
-def test_inference_mode_and_normal_mode_can_share_a_cache() -> None:
-    model, tokens = tiny(), random_tokens(BASE, 1, 6)
+@pytest.mark.parametrize("padded", [False, True])
+def test_inference_mode_and_normal_mode_can_share_a_cache(padded: bool) -> None:
+    model, tokens = tiny(), random_tokens(BASE, 2, 6)
+    mask = torch.ones_like(tokens, dtype=torch.bool)
+    mask[0, 0] = not padded
     with torch.inference_mode():
-        cache = KVCache.for_model(model, batch=1, capacity=1)
-        model(tokens[:, :3], kv_cache=cache)
-    close(model(tokens[:, 3:], kv_cache=cache), model(tokens)[:, 3:])
+        cache = KVCache.for_model(model, batch=2, capacity=1)
+        model(tokens[:, :2], mask[:, :2], cache)
+        model(tokens[:, 2:4], mask[:, 2:4], cache)
+    close(model(tokens[:, 4:], mask[:, 4:], cache), model(tokens, mask)[:, 4:])
