@@ -84,6 +84,29 @@ _ALL = (
             "max_bytes": "memory for one block of logits",
         },
     ),
+    Analysis(
+        name="tracing",
+        question="At which token and layer does restoring one state bring a forgotten fact back?",
+        module="interp.analyses.tracing",
+        function_name="causal_trace",
+        papers=(
+            "Meng et al. 2022, arXiv 2202.05262",
+            "Hase et al. 2023, arXiv 2301.04213",
+            "Zhang & Nanda 2024, arXiv 2309.16042",
+        ),
+        settings={
+            "answer": "the token whose probability is measured (text or id); the model's own answer by default",
+            "kinds": "what is restored: resid, mlp, attn",
+            "noise": "s3 for 3 standard deviations of the embeddings of subjects, or a level such as 0.3",
+            "samples": "how many draws of noise are averaged",
+            "window": "how many layers of mlp and attn are restored together",
+            "seed": "seed of the noise; 1 is that of the reference code",
+            "prefix": "what stands before the prompt: doc, none or chat",
+            "occurrence": "which one, where the prompt names the subject several times; 0 is the first, -1 the last",
+            "budget": "bytes that may be allocated beside the model",
+            "shortcuts": "leave out what cannot have changed; without them every cell is a full forward pass",
+        },
+    ),
 )
 
 ANALYSES: dict[str, Analysis] = {analysis.name: analysis for analysis in _ALL}

@@ -23,10 +23,11 @@ Examples:
 
 @with_common()
 def demo(*, common: Common) -> None:
-    """Put three questions to a real model and write a report about the answers.
+    """Put four questions to a real model and write a report about the answers.
 
     Where does " Paris" appear in "The Eiffel Tower is located in the city of"? Who gets the drink, Mary or John? Which
-    attention heads repeat what they have seen, and what happens without them?
+    attention heads repeat what they have seen, and what happens without them? If the subject is hidden, which restored
+    state brings " Paris" back?
     """
     from interp.apps.cli.output import show, staged, write_json, write_message
     from interp.apps.cli.session import load_model, working

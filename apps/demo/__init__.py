@@ -1,1 +1,1 @@
-"""The demo: three questions to a real model, answered in a minute, with a report that says what it does not show."""
+"""The demo: four questions to a real model, answered in a minute, with a report that says what it does not show."""

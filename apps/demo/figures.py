@@ -11,6 +11,8 @@ from interp.plots import attention_pattern, curves, head_heatmap, lens_heatmap
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+    from interp.analyses.tracing import CausalTrace
+
 TOP_LEFT = {"x": 0.02, "y": 0.98, "yanchor": "top"}
 TOP_RIGHT = {"x": 0.98, "xanchor": "right", "y": 0.98, "yanchor": "top"}
 
@@ -105,3 +107,11 @@ def removal_bars(induction: InductionFinding) -> "go.Figure":
     )
     figure.update_yaxes(title_text="increase of the loss (nats)")
     return figure.update_layout(barmode="group", height=340, legend=TOP_LEFT)
+
+
+def trace_map(trace: "CausalTrace") -> "go.Figure":
+    """What restoring each token's state brings back, layers to the right."""
+    figure = trace.figure()
+    figure.update_xaxes(tickmode="linear", dtick=5, tickvals=None, ticktext=None)
+    # beside the first panel only: on a narrow screen the names of the others reach beyond their panels
+    return figure.update_traces(colorbar={"len": 0.9 / len(figure.data), "y": 1, "yanchor": "top"})

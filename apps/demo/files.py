@@ -30,3 +30,5 @@ def write(findings: Findings, frames: "dict[str, pd.DataFrame]", folder: Path) -
     findings.induction.scores.save(folder / "results" / "heads")
     findings.induction.loss.save(folder / "results" / "repeat_loss")
     findings.induction.removal.save(folder / "results" / "head_removal")
+    for slug, trace in findings.traces.items():
+        trace.save(folder / "results" / slug)

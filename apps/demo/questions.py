@@ -1,11 +1,12 @@
-"""The three questions of the demo, asked. Everything a report shows is in the returned `Findings`."""
+"""The four questions of the demo, asked. Everything a report shows is in the returned `Findings`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from interp.apps.demo.words import WordList, read_words
+from interp.errors import UsageError
 from interp.models.prompt_formats import PrefixPolicy
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from interp.analyses.induction import InductionScores
     from interp.analyses.lens import LensResult
     from interp.analyses.repeat_loss import RepeatLoss
+    from interp.analyses.tracing import CausalTrace, Kind
     from interp.models.transformer import Transformer
 
 Progress = Callable[[int, int], None]
@@ -22,6 +24,7 @@ Working = Callable[[str], AbstractContextManager[Progress]]
 """Given a step's name, shows that it is under way and yields its progress callback."""
 
 BEST = 5
+SAMPLES = 5  # draws of noise: ten would take longer than all other questions together
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,22 @@ class Sentence:
 
 TOWER = Sentence("tower", "The Eiffel Tower is located in the city of", " Paris")
 GIFT = Sentence("gift", "When Mary and John went to the store, John gave a drink to", " Mary", " John")
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A prompt that names its subject, and which kinds of states are restored in it."""
+
+    slug: str
+    text: str
+    subject: str
+    kinds: "tuple[Kind, ...]"
+
+
+FACTS = (
+    Fact("tower_trace", TOWER.text, "The Eiffel Tower", ("resid", "mlp", "attn")),
+    Fact("museum_trace", "The Louvre is located in the city of", "The Louvre", ("resid",)),
+)
 
 
 @dataclass(frozen=True)
@@ -91,6 +110,10 @@ class Findings:
     tower: LensFinding
     gift: LensFinding
     induction: InductionFinding
+    traces: "Mapping[str, CausalTrace]"
+    """By slug, in the order of `FACTS`."""
+    untraced: Mapping[str, str]
+    """By slug, why a fact could not be traced in this model."""
 
     def lenses(self) -> Iterator[LensFinding]:
         """Both sentences."""
@@ -99,10 +122,11 @@ class Findings:
 
 
 def ask(model: "Transformer", *, prefix: PrefixPolicy, seed: int, working: Working) -> Findings:
-    """Put all three questions to a model."""
+    """Put all four questions to a model."""
     with working("Reading two sentences layer by layer"):
         tower, gift = (_through_the_lens(model, sentence, prefix) for sentence in (TOWER, GIFT))
-    return Findings(model, prefix, seed, tower, gift, _about_induction(model, prefix, seed, working))
+    induction = _about_induction(model, prefix, seed, working)
+    return Findings(model, prefix, seed, tower, gift, induction, *_traced(model, prefix, seed, working))
 
 
 def _through_the_lens(model: "Transformer", sentence: Sentence, prefix: PrefixPolicy) -> LensFinding:
@@ -130,3 +154,28 @@ def _about_induction(model: "Transformer", prefix: PrefixPolicy, seed: int, work
     with working("Removing heads, and others to compare") as progress:
         removal = remove_heads(model, best, seed=seed, prefix=prefix, progress=progress)
     return InductionFinding(scores, loss, read_words(model, best, prefix), removal, best)
+
+
+def _traced(
+    model: "Transformer", prefix: PrefixPolicy, seed: int, working: Working
+) -> "tuple[dict[str, CausalTrace], dict[str, str]]":
+    """Both facts, and why one was not traced: a vocabulary may have a token across the edge of a subject."""
+    from interp.analyses.tracing import causal_trace
+
+    found, refused = {}, {}
+    for fact in FACTS:
+        with working(f"Hiding {fact.subject}, restoring every state in turn") as progress:
+            try:
+                found[fact.slug] = causal_trace(
+                    model,
+                    fact.text,
+                    fact.subject,
+                    kinds=fact.kinds,
+                    samples=SAMPLES,
+                    seed=seed,
+                    prefix=prefix,
+                    progress=progress,
+                )
+            except UsageError as error:
+                refused[fact.slug] = str(error)
+    return found, refused

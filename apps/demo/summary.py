@@ -16,12 +16,14 @@ EVERY = 5
 
 def document(findings: Findings, frames: "dict[str, pd.DataFrame]") -> dict[str, object]:
     """What was found, as plain values: the provenance, and every table but the bulky ones."""
-    bulky = {"tower_cells", "gift_cells", "words_patterns", "repeat_loss_places"}
+    bulky = {"words_patterns", "repeat_loss_places", *(name for name in frames if name.endswith("_cells"))}
+    prompts = {finding.sentence.slug: finding.sentence.text for finding in findings.lenses()}
     return {
         "kind": "demo",
         "settings": {"prefix": findings.prefix, "seed": findings.seed},
         "provenance": findings.model.provenance,
-        "prompts": {finding.sentence.slug: finding.sentence.text for finding in findings.lenses()},
+        "prompts": {**prompts, **{slug: trace.settings["prompt"] for slug, trace in findings.traces.items()}},
+        "untraced": findings.untraced,
         "tables": {name: frame.to_dict(orient="records") for name, frame in frames.items() if name not in bulky},
     }
 
@@ -35,8 +37,13 @@ def parts(findings: Findings, frames: "dict[str, pd.DataFrame]") -> "list[Render
         drawn += [_heading(f"{number}. {text}"), _lens_table(finding, layers), _prefix_line(frames, finding), ""]
     drawn += [_heading("3. Heads that look at what came next the last time"), _heads_table(frames), ""]
     drawn += [_loss_line(frames), "", _words_table(frames), "", _removal_table(frames), ""]
+    if findings.traces:
+        drawn += [_heading("4. Which restored state brings a forgotten fact back"), *_trace_lines(findings), ""]
+        drawn += [_sites_table(frames), ""]
+    drawn += [f"Not traced: {reason}\n" for reason in findings.untraced.values()]
     drawn.append(f"What this does not show. {READING_IS_NOT_CHANGING}")
-    drawn.append("Where a head looks is not what it did: compare its score with what its removal costs.\n")
+    drawn.append("Where a head looks is not what it did: compare its score with what its removal costs.")
+    drawn += [*dict.fromkeys(trace.caution for trace in findings.traces.values()), ""]
     return drawn
 
 
@@ -126,3 +133,35 @@ def _removal_table(frames: "dict[str, pd.DataFrame]") -> "RenderableType":
     ]
     columns = ["removed", "second-time loss>", "random heads of the same layers>", "lowest to highest>"]
     return table(columns, rows, f"Removing the best {BEST} heads (nats a token)")
+
+
+def _trace_lines(findings: Findings) -> list[str]:
+    lines = []
+    for trace in findings.traces.values():
+        clean, corrupted = float(trace["clean_probability"]), float(trace["corrupted_probability"])
+        answer, subject = (show_token(str(trace.settings[name])) for name in ("answer", "subject"))
+        lines.append(f"p({answer}) = {clean:.3f}, and {corrupted:.3f} with {subject} hidden by noise")
+    return lines
+
+
+def _sites_table(frames: "dict[str, pd.DataFrame]") -> "RenderableType":
+    rows = [
+        (
+            row.subject,
+            row.restored,
+            *(show_token(row.early_token), str(row.early_layer), f"{row.early_effect:+.3f}"),
+            *(show_token(row.late_token), str(row.late_layer), f"{row.late_effect:+.3f}"),
+        )
+        for row in frames["trace_sites"].itertuples()
+    ]
+    columns = [
+        "hidden",
+        "put back",
+        "most in the subject at",
+        "layer>",
+        "effect>",
+        "last token",
+        "best layer>",
+        "effect>",
+    ]
+    return table(columns, rows)

@@ -10,6 +10,8 @@ from interp.apps.demo.questions import Findings, InductionFinding, LensFinding
 if TYPE_CHECKING:
     import pandas as pd
 
+    from interp.analyses.tracing import CausalTrace
+
 
 def frames(findings: Findings) -> "dict[str, pd.DataFrame]":
     """Name → table, as it is written to `tables/<name>.parquet`."""
@@ -27,6 +29,11 @@ def frames(findings: Findings) -> "dict[str, pd.DataFrame]":
     found["words_patterns"] = word_patterns(induction)
     found["removals"] = induction.removal.runs()
     found["removal_costs"] = induction.costs
+    if findings.traces:
+        found["trace_sites"] = trace_sites(findings)
+    for slug, trace in findings.traces.items():
+        found[f"{slug}_tokens"] = trace_tokens(trace)
+        found[f"{slug}_cells"] = trace.to_frame()
     return found
 
 
@@ -124,3 +131,35 @@ def word_patterns(induction: InductionFinding) -> "pd.DataFrame":
             )
         )
     return pd.concat(parts, ignore_index=True)
+
+
+def trace_tokens(trace: "CausalTrace") -> "pd.DataFrame":
+    """Each kind and token at the layer where restoring it brings most back."""
+    cells = trace.to_frame()
+    best = cells.loc[cells.groupby(["kind", "position"], sort=False)["effect"].idxmax()].reset_index(drop=True)
+    best.insert(1, "restored", [trace.panel(kind) for kind in best["kind"]])
+    ends = zip(best["first_layer"], best["last_layer"], strict=True)
+    best["layers"] = [str(first) if first == last else f"{first} to {last}" for first, last in ends]
+    kept = ["kind", "restored", "position", "token", "in_subject", "layer", "layers"]
+    return best[[*kept, "effect", "effect_error", "probability"]]
+
+
+def trace_sites(findings: Findings) -> "pd.DataFrame":
+    """The early site, the strongest cell among the subject's tokens, and the late one, at the last token."""
+    import pandas as pd
+
+    rows = []
+    for slug, trace in findings.traces.items():
+        asked = {"fact": slug, "subject": trace.settings["subject"], "total_effect": trace.total_effect}
+        tokens = trace_tokens(trace)
+        for restored, best in tokens.groupby("restored", sort=False):
+            early = best.loc[best.loc[best["in_subject"], "effect"].idxmax()]
+            sites = {"early": early, "late": best.iloc[-1]}
+            found = {
+                f"{name}_{column}": site[column]
+                for name, site in sites.items()
+                for column in ("token", "layer", "layers", "effect")
+            }
+            last = bool(early["position"] == trace.last_subject_position)
+            rows.append({**asked, "restored": restored, **found, "early_at_end_of_subject": last})
+    return pd.DataFrame(rows)

@@ -61,3 +61,26 @@ REMOVALS = (
     "What removing a head does to the loss of the second reading, beside heads of the same layers drawn at random: "
     "their mean, with the lowest and the highest."
 )
+
+TRACE = (
+    "The model reads a sentence three times. First as it is. Then with noise added to the subject's tokens before the "
+    "first layer, so that it can no longer tell what the sentence is about. Then with the same noise again, but one "
+    "state is put back as it was in the first reading: at one token, in one layer. What returns of the answer's "
+    "probability is the effect of that state, here the mean over {samples} draws of noise (Meng et al. 2022, causal "
+    "tracing). Three kinds of state are put back: the running sum behind a layer, or what the feed-forward parts (FFN) "
+    "or the attention parts of several neighbouring layers add to it. Below, the early site is the state among the "
+    "subject's tokens that brings back most, the late site the one at the last token."
+)
+
+TRACE_MAP = (
+    "{subject}: what putting back each state brings back of the probability of {answer}. Tokens run downwards, those "
+    "of the subject have a star; layers run to the right."
+)
+
+TRACE_NOT_SHOWN = (
+    "Where the fact is stored. Where putting a state back brings an answer back does not foretell where a change of "
+    "the weights would change the fact (Hase et al. 2023). The late site alone says little: behind the last layer, the "
+    "last token's running sum is the answer. A window of several layers does not single out one. And a state that is "
+    "put back works among noisy neighbours, as in no text: with other noise, other states can matter (Zhang and Nanda "
+    "2024)."
+)

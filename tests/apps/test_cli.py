@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 HEAVY = {"torch", "numpy", "pandas", "plotly", "pyarrow", "transformers", "tokenizers", "rich", "streamlit"}
 Run = Callable[..., tuple[int, str, str]]
+LOUVRE = "The Louvre is located in the city of"
 
 
 def shell(*words: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -40,7 +42,9 @@ def test_help_answers_before_anything_heavy_is_imported() -> None:
     code = "import sys; from interp.apps.cli import main; main(['--help']); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert {name.partition(".")[0] for name in done.stderr.split()} & HEAVY == set()
-    assert all(command in done.stdout for command in ("demo", "generate", "lens", "induction", "points", "models"))
+    assert all(
+        command in done.stdout for command in ("demo", "generate", "lens", "induction", "trace", "points", "models")
+    )
 
 
 def test_help_documents_the_exit_codes(run: Run) -> None:
@@ -58,6 +62,7 @@ def test_help_documents_the_exit_codes(run: Run) -> None:
         ("generate",),
         ("lens",),
         ("induction",),
+        ("trace",),
         ("points",),
         ("models", "list"),
         ("models", "show"),
@@ -102,6 +107,12 @@ def test_completion_is_written_for_a_shell() -> None:
         (["lens", "x", "--top-k", "0"], "--top-k"),
         (["lens", "x", "--device", "abacus", "--quiet"], "abacus"),
         (["induction", "--repeats", "1"], "--repeats"),
+        (["trace", "x"], "Missing option '--subject'"),
+        (["trace", "x", "--subject", "x", "--samples", "0"], "--samples"),
+        (["trace", "x", "--subject", "x", "--kinds", "resid,mpl"], "Did you mean 'mlp'?"),
+        (["trace", "x", "--subject", "x", "--kinds", "mlp,mlp"], "'mlp' twice"),
+        (["trace", "x", "--subject", "x", "--kinds", ""], "expected some of resid,mlp,attn"),
+        (["trace", "x", "--subject", "x", "--estimate", "--out", "y"], "nothing to save"),
         (["models", "pull", "smollm2-135"], "Did you mean 'smollm2-135m'?"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -123,6 +134,12 @@ def test_a_wrong_argument_ends_with_2_and_one_message(run: Run, words: list[str]
         (["lens", "x", "--position", "7"], "7"),
         (["lens", "x", "--top-k", "50000"], "49152"),
         (["induction", "--seq-len", "5000"], "context"),
+        (["trace", LOUVRE, "--subject", "the louvre"], "'The Louvre' in other letters"),
+        (["trace", LOUVRE, "--subject", "Louv"], "covers whole tokens"),
+        (["trace", LOUVRE, "--subject", "The Louvre", "--noise", "-1"], "positive level"),
+        (["trace", LOUVRE, "--subject", "The Louvre", "--answer", " Paris and London"], "' and'"),
+        (["trace", LOUVRE, "--subject", "i", "--occurrence", "7"], "7"),
+        (["trace", LOUVRE, "--subject", "The Louvre", "--budget-mb", "1"], "budget"),
         (["points", "blocks.0.attn.hook_patern"], "Did you mean 'blocks.0.attn.hook_pattern'"),
         (["points", "hook_embed", "blocks.31.hook_resid_pre"], "layers 0 to 29"),
         (["points", "blocks.0.mlp.hook_router"], "cannot exist here"),
@@ -166,7 +183,9 @@ def test_an_unknown_model_names_the_nearest(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("unloadable")
-@pytest.mark.parametrize("words", [["demo"], ["lens", "x"], ["induction"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [["demo"], ["lens", "x"], ["induction"], ["trace", "x", "--subject", "x"]], ids=" ".join
+)
 @pytest.mark.parametrize(("out", "said"), [("file", "is a file"), ("file/x/y", "Cannot write"), ("/proc", "Cannot")])
 def test_an_unwritable_folder_is_refused_before_the_work_begins(
     run: Run, tmp_path: Path, words: list[str], out: str, said: str
@@ -186,6 +205,31 @@ def test_an_empty_text_is_refused_before_the_model_is_loaded(run: Run, command: 
     code, printed, complaint = run(command, "")
     assert (code, printed) == (2, "")
     assert complaint == "Error: The text is empty: it has no tokens. Give at least one character of text.\n"
+
+
+@pytest.mark.usefixtures("unloadable")
+@pytest.mark.parametrize(("prompt", "subject", "said"), [("", "x", "The text is empty"), ("x", "", "The subject is")])
+def test_a_trace_without_a_prompt_or_subject_is_refused_before_the_model_is_loaded(
+    run: Run, prompt: str, subject: str, said: str
+) -> None:
+    code, printed, complaint = run("trace", prompt, "--subject", subject)
+    assert (code, printed) == (2, "")
+    assert said in complaint
+    assert len(complaint.splitlines()) == 1
+
+
+def test_a_wrong_list_of_kinds_is_refused_before_torch_is_imported() -> None:
+    words = ["trace", "x", "--subject", "x", "--kinds", "resd"]
+    code = f"import sys; from interp.apps.cli import main; print(main({words})); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["2", "False"]
+
+
+def test_the_kinds_that_the_command_knows_are_those_of_the_analysis() -> None:
+    from interp.analyses.tracing import SAID
+    from interp.apps.cli.trace import KINDS
+
+    assert tuple(SAID) == KINDS
 
 
 @pytest.mark.usefixtures("smollm2")
@@ -281,6 +325,70 @@ def test_induction_ranks_the_known_heads_first(run: Run) -> None:
     assert {"18.6", "17.3"} <= best
     _, printed, _ = run("induction", "--n-seqs", "2", "--top", "3", "-q")
     assert len([line for line in printed.splitlines() if line[:1].isdigit()]) == 3
+
+
+@pytest.mark.usefixtures("loaded")
+def test_a_trace_shows_every_token_and_saves_every_cell(run: Run, tmp_path: Path) -> None:
+    from interp.analyses.tracing import CausalTrace
+
+    words = ["trace", LOUVRE, "--subject", "The Louvre", "--kinds", "resid", "--samples", "1", "--out", str(tmp_path)]
+    code, printed, logged = run(*words)
+    assert code == 0
+    assert logged.splitlines()[:3] == [
+        "Loading smollm2-135m …",
+        "Running with and without the subject …",
+        "Restoring every state in turn …",
+    ]
+    shown = [line for line in printed.splitlines() if line.startswith('"')]
+    assert [line.split("  ")[0] for line in shown][:4] == ['"<|endoftext|>"', '"The"*', '" Lou"*', '"vre"*']
+    assert shown[0].split()[1:] == ["–", "+0.000", "–", shown[0].split()[-1]]
+    assert len(shown[3].split()[-1]) > 10, "the bar of the early site"
+    assert CausalTrace.caution in printed
+    result = CausalTrace.load(tmp_path / "trace")
+    assert result.settings["samples"] == 1
+    assert "plotly" in (tmp_path / "trace.html").read_text(encoding="utf-8").lower()
+
+
+@pytest.mark.usefixtures("loaded")
+def test_a_trace_as_json_holds_every_cell(run: Run) -> None:
+    words = ["--subject", "The Louvre", "--kinds", "attn", "--samples", "1", "--window", "3", "--answer", " London"]
+    code, printed, _ = run("trace", LOUVRE, *words, "--json", "-q")
+    document = json.loads(printed)
+    assert code == 0
+    assert (document["kind"], document["settings"]["answer"]) == ("tracing.causal", " London")
+    assert document["settings"]["prediction"] == " Paris"
+    assert len(document["table"]) == 30 * 10
+    row = document["table"][30 * 3 + 5]
+    assert (row["kind"], row["position"], row["token"], row["layer"]) == ("attn", 3, "vre", 5)
+    assert (row["first_layer"], row["last_layer"]) == (4, 6)
+    assert row["effect"] == pytest.approx(row["probability"] - row["corrupted_probability"])
+
+
+@pytest.mark.usefixtures("loaded")
+def test_an_estimate_says_what_a_trace_costs_and_runs_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from interp.models.replay import Replay
+
+    monkeypatch.setattr(Replay, "run", lambda *_, **__: pytest.fail("it ran"))
+    words = ["trace", LOUVRE, "--subject", "The Louvre", "--kinds", "resid", "--samples", "1", "--estimate", "-q"]
+    code, printed, logged = run(*words)
+    assert (code, logged) == (0, "")
+    assert re.match(r"\d+ cells, \d+ rows.* GFLOP", printed)
+    document = json.loads(run(*words, "--json")[1])
+    assert document["rows"] == document["cells"] > 200
+    assert document["seconds"] > 0
+    assert document["settings"]["subject"] == "The Louvre"
+
+
+@pytest.mark.usefixtures("loaded")
+@pytest.mark.parametrize(("limit", "lines"), [(float("inf"), 3), (0, 4)], ids=["small", "large"])
+def test_only_a_large_trace_says_first_what_it_costs(
+    run: Run, monkeypatch: pytest.MonkeyPatch, limit: float, lines: int
+) -> None:
+    monkeypatch.setattr("interp.apps.cli.trace.LARGE", limit)
+    short = ["trace", "The Louvre", "--subject", "Lou", "--kinds", "resid", "--samples", "1"]
+    _, _, logged = run(*short)
+    assert len(logged.splitlines()) == lines
+    assert ("GFLOP" in logged) == (limit == 0)
 
 
 def test_points_come_with_shapes_and_equations(run: Run, loaded: "Transformer") -> None:

@@ -5,6 +5,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,13 +15,16 @@ import pytest
 
 import interp
 from interp.analyses.heads import TOGETHER
+from interp.analyses.tracing import CausalTrace
 from interp.apps.cli import main
 from interp.apps.demo.files import write
 from interp.apps.demo.page import report
-from interp.apps.demo.questions import Findings, ask
+from interp.apps.demo.questions import Findings, _traced, ask
+from interp.apps.demo.summary import parts
 from interp.apps.demo.tables import frames, settled
-from interp.apps.report import Column, Report, Table
+from interp.apps.report import Column, Report, Table, token
 from interp.apps.report.cells import written
+from interp.errors import UsageError
 from interp.results import Result
 
 if TYPE_CHECKING:
@@ -39,7 +43,9 @@ def asked(smollm2: "Transformer") -> tuple[Findings, list[tuple[str, int, int]]]
     def working(label: str) -> "Iterator[Progress]":
         yield lambda done, total: reported.append((label, done, total))
 
-    return ask(smollm2, prefix="doc", seed=0, working=working), reported
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("interp.apps.demo.questions.SAMPLES", 1)  # more would only take longer
+        return ask(smollm2, prefix="doc", seed=0, working=working), reported
 
 
 @pytest.fixture(scope="module")
@@ -123,8 +129,73 @@ def test_progress_is_reported_to_the_end_of_every_long_step(
     asked: tuple[Findings, list[tuple[str, int, int]]],
 ) -> None:
     last = {label: (done, total) for label, done, total in asked[1]}
-    assert len(last) == 3
+    assert len(last) == 5
     assert all(done == total for done, total in last.values())
+
+
+def test_hiding_the_subject_hides_the_answer_and_one_state_brings_most_of_it_back(
+    findings: Findings, tables: dict[str, pd.DataFrame]
+) -> None:
+    assert list(findings.traces) == ["tower_trace", "museum_trace"]
+    assert findings.untraced == {}
+    tower, museum = findings.traces.values()
+    assert tower["clean_probability"] == pytest.approx(0.7525, abs=1e-3)
+    assert [list(trace.axes["kind"]) for trace in (tower, museum)] == [["resid", "mlp", "attn"], ["resid"]]
+    sites = tables["trace_sites"]
+    assert (sites["total_effect"] > 0.6).all()
+    assert list(sites["early_token"][[0, 1, 3]]) == ["iffel", "iffel", "vre"]
+    assert (sites["early_layer"][[0, 1, 3]] < 10).all()
+    assert (sites["early_effect"][[0, 1, 3]] > 0.3).all()
+    assert set(sites["late_token"]) == {" of"}
+    assert list(sites["early_at_end_of_subject"][[0, 3]]) == [False, True]
+
+
+def test_the_sites_are_the_strongest_cells(findings: Findings, tables: dict[str, pd.DataFrame]) -> None:
+    trace = findings.traces["tower_trace"]
+    cells = tables["tower_trace_cells"]
+    for row in tables["trace_sites"].query("fact == 'tower_trace'").to_dict("records"):
+        kind = next(kind for kind in trace.axes["kind"] if trace.panel(str(kind)) == row["restored"])
+        inside = cells[(cells["kind"] == kind) & cells["in_subject"]]
+        assert row["early_effect"] == inside["effect"].max()
+        assert row["late_effect"] == trace.at("effect", kind=kind)[-1].max()
+    assert len(tables["tower_trace_tokens"]) == 3 * len(trace.axes["position"])
+
+
+def test_the_page_says_where_the_early_site_is_and_what_is_hardly_anything(contents: Report) -> None:
+    found = contents.sections[3].finding
+    tower, museum = found.split("Noise on")[1:]
+    assert f"the early site is not at the subject's last token, {token(' Tower')}, but at {token('iffel')}." in tower
+    assert f"the early site is at the subject's last token, {token('vre')}." in museum
+    assert "Attention outputs, 10 layers: hardly anything among the subject's tokens" in tower
+
+
+def test_a_fact_that_cannot_be_traced_leaves_its_reason_and_the_rest_of_the_page(
+    findings: Findings, folder: Path
+) -> None:
+    without = replace(
+        findings, traces={}, untraced={"tower_trace": "Its tokens cross the edge.", "museum_trace": "So."}
+    )
+    tables = frames(without)
+    page = report(without, tables)
+    assert [section.slug for section in page.sections] == ["tower", "gift", "induction"]
+    assert page.lead.startswith("Three questions")
+    assert "Not traced: The Eiffel Tower. Its tokens cross the edge." in page.notes
+    assert not [name for name in tables if "trace" in name]
+    assert any("Not traced: So." in str(part) for part in parts(without, tables))
+
+
+def test_a_subject_that_no_token_ends_with_is_reported_and_the_other_is_traced(
+    findings: Findings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(_: object, prompt: str, subject: str, **__: object) -> CausalTrace:
+        if "Louvre" in subject:
+            raise UsageError("Its tokens cross the edge.")
+        return findings.traces["tower_trace"]
+
+    monkeypatch.setattr("interp.analyses.tracing.causal_trace", refuses)
+    found, refused = _traced(findings.model, "doc", 0, lambda label: contextlib.nullcontext(lambda done, total: None))
+    assert list(found) == ["tower_trace"]
+    assert refused == {"museum_trace": "Its tokens cross the edge."}
 
 
 @pytest.mark.parametrize(
@@ -196,6 +267,7 @@ def shown(row: dict[str, object], columns: dict[str, Column]) -> list[str]:
 
 
 NAMES = ["tower_layers", "tower_prefixes", "gift_layers", "gift_prefixes", "heads", "repeat_loss", "removal_costs"]
+NAMES += ["trace_sites", "tower_trace_tokens", "museum_trace_tokens"]
 
 
 @pytest.mark.parametrize("name", [*NAMES, "words"])
@@ -224,9 +296,9 @@ def test_the_page_loads_nothing(page: Cells) -> None:
 
 def test_every_section_says_what_it_does_not_show_and_how_to_repeat_it(contents: Report, folder: Path) -> None:
     text = (folder / "report.html").read_text(encoding="utf-8")
-    assert len(contents.sections) == 3
-    assert text.count("What this does not show.") == 3
-    assert text.count("Repeat this") == 3
+    assert len(contents.sections) == 4
+    assert text.count("What this does not show.") == 4
+    assert text.count("Repeat this") == 4
     assert "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53" in text
 
 
@@ -242,7 +314,7 @@ def test_a_browser_draws_all_figures_and_asks_for_nothing_else(
     window.goto(file)
     figures = sum(not isinstance(block, Table) for section in contents.sections for block in section.blocks)
     window.wait_for_function(f"document.documentElement.dataset.drawn === '{figures}'")
-    assert window.locator(".heatmaplayer image").count() == 4
+    assert window.locator(".heatmaplayer image").count() == 8
     assert window.locator(".barlayer .point").count() == 12
     assert "·Paris" in window.locator("#plot-tower-2").inner_text()
     assert window.evaluate("document.documentElement.scrollWidth") <= 1280
@@ -252,9 +324,13 @@ def test_a_browser_draws_all_figures_and_asks_for_nothing_else(
 # ------------------------------------------------------------------------------------------- files and commands
 
 
+RESULTS = ("tower_lens", "gift_lens", "heads", "repeat_loss", "head_removal")
+
+
 def test_the_results_can_be_read_back(folder: Path, findings: Findings) -> None:
     kept = {path.name: Result.load(path) for path in (folder / "results").iterdir()}
-    assert set(kept) == {"tower_lens", "gift_lens", "heads", "repeat_loss", "head_removal"}
+    assert set(kept) == {*RESULTS, "tower_trace", "museum_trace"}
+    assert kept["tower_trace"].identical(findings.traces["tower_trace"])
     assert kept["head_removal"].identical(findings.induction.removal)
     assert kept["heads"].identical(findings.induction.scores)
     assert kept["tower_lens"].identical(findings.tower.result)
@@ -278,6 +354,10 @@ def test_the_command_prints_a_summary_and_where_the_report_is(
     assert re.search(r'29\s+" Mary"\s+0\.80\d\s+1\s+0\.\d+', printed.out)
     assert re.search(r"^18\.6\s+0\.8", printed.out, re.MULTILINE)
     assert "Where a head looks is not what it did" in printed.out
+    assert re.search(
+        r'^p\(" Paris"\) = 0\.75\d, and 0\.0\d\d with "The Eiffel Tower" hidden', printed.out, re.MULTILINE
+    )
+    assert re.search(r'^The Louvre\s+residual stream\s+"vre"\s+\d\s+\+0\.', printed.out, re.MULTILINE)
     assert printed.err.splitlines()[-1] == f"Report: {(at_hand / 'interp-demo' / 'report.html').as_uri()}"
     assert sorted(path.name for path in (at_hand / "interp-demo").iterdir()) == [
         "report.html",
@@ -297,18 +377,18 @@ def test_the_command_prints_one_document_with_json(at_hand: Path, capsys: pytest
     assert document == {**stored, "saved": "elsewhere"}
 
 
-@pytest.mark.parametrize("index", [0, 1, 2], ids=["tower", "gift", "induction"])
+@pytest.mark.parametrize("index", [0, 1, 2, 3], ids=["tower", "gift", "induction", "trace"])
 def test_the_instructions_of_a_section_work(
     at_hand: Path, contents: Report, index: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = contents.sections[index].code
     names: dict[str, object] = {}
-    exec(compile(code.python, "report", "exec"), names)
+    exec(compile(code.python.replace(", 'mlp', 'attn'", ""), "report", "exec"), names)  # one kind is quicker
     assert "result" in names or "scores" in names
     command = shlex.split(code.shell.replace("\\\n", " "))
     assert command[0] == "interp"
     capsys.readouterr()
-    shorter = ["--n-seqs", "1"] if index == 2 else []
-    assert main([*command[1:], *shorter]) == 0
+    shorter = {2: ["--n-seqs", "1"], 3: ["--kinds", "resid"]}
+    assert main([*command[1:], *shorter.get(index, [])]) == 0
     assert ("18.6" if index == 2 else code.shell.split('"')[3].strip()) in capsys.readouterr().out
     assert at_hand.is_dir()

@@ -129,6 +129,61 @@ class TestAttentionPattern:
             plots.attention_pattern(np.eye(3), TOKENS, title="")
 
 
+class TestTraceHeatmaps:
+    def figure(self, low: float = 0.0) -> "Figure":
+        streams, ffn = np.full((4, 3), 0.5), np.array([[0.0, low, 0.2]] * 4)
+        return plots.trace_heatmaps(
+            {"residual <stream>": streams, "FFN outputs, 10 layers": ffn},
+            title="Trace of '<b>'",
+            metric="effect",
+            tokens=["<|im_end|>", "The*", " cat*", " cat"],
+        )
+
+    def test_panels_stand_under_their_names_in_order(self) -> None:
+        figure = self.figure()
+        upper, lower = figure.layout.annotations
+        assert (upper.text, lower.text) == ("residual &lt;stream&gt;", "FFN outputs, 10 layers")
+        assert upper.y > lower.y
+        assert [heatmap.z.tolist()[0] for heatmap in figure.data] == [[0.5, 0.5, 0.5], [0.0, 0.0, 0.2]]
+        assert figure.layout.title.text == "Trace of '&lt;b&gt;'"
+
+    def test_the_first_token_is_on_top_and_layers_run_to_the_right(self) -> None:
+        layout = self.figure().layout
+        for axis in (layout.yaxis, layout.yaxis2):
+            assert axis.autorange == "reversed"
+            assert axis.ticktext == ("&lt;|im_end|&gt;", "The*", "·cat*", "·cat")
+        assert layout.xaxis2.ticktext == ("0", "1", "2")
+        assert (layout.xaxis.title.text, layout.xaxis2.title.text) == ("", "layer")
+
+    def test_one_scale_of_colours_serves_all_panels_and_is_drawn_once(self) -> None:
+        upper, lower = self.figure().data
+        assert (upper.zmin, upper.zmax) == (lower.zmin, lower.zmax) == (0, 0.5)
+        assert [heatmap.showscale for heatmap in (upper, lower)] == [True, False]
+
+    def test_a_negative_value_in_one_panel_parts_the_colours_of_all_at_zero(self) -> None:
+        scales = {(heatmap.zmin, heatmap.zmid, heatmap.zmax) for heatmap in self.figure(low=-0.75).data}
+        assert scales == {(-0.75, 0, 0.75)}
+        assert self.figure(low=-0.75).data[1].z[0][1] == -0.75
+
+    def test_hovering_names_token_layer_and_value(self) -> None:
+        heatmap = self.figure().data[1]
+        assert heatmap.customdata[2][1] == "·cat* (position 2), layer 1"
+        assert heatmap.hovertemplate == "%{customdata}<br>effect %{z:.4f}<extra></extra>"
+
+    def test_the_star_of_a_long_token_survives_its_cut(self) -> None:
+        figure = plots.trace_heatmaps({"a": [[1.0]]}, title="", metric="", tokens=["x" * 40 + "*"])
+        assert figure.layout.yaxis.ticktext == ("x" * 13 + "…*",)
+        alone = plots.trace_heatmaps({"a": [[1.0]]}, title="", metric="", tokens=["*"])
+        assert alone.layout.yaxis.ticktext == ("*",)
+
+    @pytest.mark.parametrize(
+        "panels", [{}, {"a": np.ones((3, 2))}, {"a": np.ones((4, 2)), "b": np.ones((4, 3))}], ids=len
+    )
+    def test_panels_that_do_not_fit_the_tokens_are_refused(self, panels: dict[str, np.ndarray]) -> None:
+        with pytest.raises(UsageError, match="came with 4 tokens"):
+            plots.trace_heatmaps(panels, title="", metric="", tokens=TOKENS)
+
+
 @pytest.mark.parametrize(
     ("token", "shown"),
     [(" a", "·a"), ("\n\n", "↵↵"), ("\t", "⇥"), ("<b>", "&lt;b&gt;"), ("", "∅"), ("abcdefgh", "abcd…"), ("&", "&amp;")],

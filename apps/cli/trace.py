@@ -1,0 +1,162 @@
+"""`interp trace`: where restoring one hidden state brings a forgotten fact back."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from interp.apps.cli.options import Common, with_common
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from interp.analyses.tracing import CausalTrace, Trace
+
+KINDS = ("resid", "mlp", "attn")  # those of the analysis, which brings torch along
+LARGE = 5e12  # multiplications, as full forward passes, from which on a trace says what it will cost
+BAR = 24
+
+EPILOG = """\b
+Examples:
+  interp trace "The Eiffel Tower is located in the city of" --subject "The Eiffel Tower"
+  interp trace "The Louvre is located in the city of" --subject "The Louvre" --kinds resid --samples 3
+  interp trace "The Louvre is located in the city of" --subject "The Louvre" --estimate
+  interp trace "Rome is in Italy. Rome is old" --subject Rome --occurrence 0 --out results
+"""
+
+
+@with_common()
+def trace(
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="A fact without its answer.", show_default=False)],
+    subject: Annotated[
+        str, typer.Option(metavar="TEXT", help="What the fact is about, as the prompt names it.", show_default=False)
+    ],
+    answer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOKEN",
+            help='One token, its leading space included: " Paris". Without it, what the model says.',
+            show_default=False,
+        ),
+    ] = None,
+    kinds: Annotated[
+        str, typer.Option(metavar="LIST", help="What is restored: residual stream, FFN outputs, attention outputs.")
+    ] = ",".join(KINDS),
+    noise: Annotated[
+        str, typer.Option(metavar="LEVEL", help="s3: 3 standard deviations of embeddings; or a level such as 0.3.")
+    ] = "s3",
+    samples: Annotated[int, typer.Option(metavar="N", min=1, help="Draws of noise to average over.")] = 10,
+    window: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Layers of mlp and attn that are restored together.")
+    ] = 10,
+    occurrence: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Which one, from 0, if the prompt names the subject several times.", show_default=False
+        ),
+    ] = None,
+    budget_mb: Annotated[int, typer.Option(metavar="MIB", min=1, help="Memory to use beside the model.")] = 1024,
+    estimate: Annotated[bool, typer.Option("--estimate", help="Say what the trace will cost, and stop.")] = False,
+    *,
+    common: Common,
+) -> None:
+    """Restore one hidden state after the other while the subject is hidden by noise: causal tracing.
+
+    Shows, for every token of PROMPT, at which layer restoring brings the answer back most. --json and --out hold every
+    token and layer.
+    """
+    from interp.apps.cli.output import write_data, write_json
+    from interp.apps.cli.session import deliver, load_model, working
+
+    chosen = _checked(prompt, subject, kinds, estimate and common.out is not None)  # answers before torch is imported
+    model = load_model(common)
+    from interp.analyses.tracing import plan_trace
+
+    with working("Running with and without the subject", common):
+        planned = plan_trace(
+            model,
+            prompt,
+            subject,
+            answer=answer,
+            kinds=chosen,  # type: ignore[arg-type]  # checked against KINDS
+            noise=noise,
+            samples=samples,
+            window=window,
+            seed=common.seed,
+            prefix=common.prefix,
+            occurrence=occurrence,
+            budget=budget_mb * 2**20,
+        )
+    if estimate:
+        cost = planned.cost()
+        if common.as_json:
+            write_json({"kind": "tracing.cost", "settings": planned.settings, **asdict(cost)})
+        else:
+            write_data(str(cost))
+        return
+    _announce(planned, common)
+    with working("Restoring every state in turn", common) as progress:
+        result = planned.run(progress=progress)
+    drawn = [*result.summary()[:-1], *(_drawn(result, str(kind)) for kind in result.axes["kind"])]
+    deliver(result, result.to_frame(), [*drawn, f"\n{result.caution}"], common, "trace")
+
+
+def _checked(prompt: str, subject: str, kinds: str, nothing_to_save: bool) -> list[str]:
+    """The kinds; raises `UsageError` for what every model would refuse."""
+    from interp.apps.cli.session import check_text
+    from interp.errors import UsageError, nearest
+
+    check_text(prompt)
+    if not subject:
+        raise UsageError("The subject is empty. Give --subject the words of the prompt that name what it is about.")
+    if nothing_to_save:
+        raise UsageError("--estimate runs nothing, so that --out has nothing to save. Leave out one of the two.")
+    chosen = [kind.strip() for kind in kinds.split(",")]
+    for place, kind in enumerate(chosen):
+        if kind not in KINDS:
+            raise UsageError(f"--kinds names {kind!r}; expected some of {','.join(KINDS)}.{nearest(kind, KINDS)}")
+        if kind in chosen[:place]:
+            raise UsageError(f"--kinds names {kind!r} twice. Name each kind once.")
+    return chosen
+
+
+def _announce(planned: "Trace", common: Common) -> None:
+    """What a large trace will cost. Timing the model takes a moment, which a small one is not worth."""
+    from interp.apps.cli.output import write_message
+
+    tokens = planned.replay.rows * planned.tokens.numel()
+    if tokens * planned.model.n_parameters > LARGE and not common.quiet:
+        write_message(str(planned.cost()))
+
+
+def _drawn(result: "CausalTrace", kind: str) -> "RenderableType":
+    """Token by token, the layer at which restoring brings most back."""
+    from interp.apps.cli.output import show_token, table
+
+    said = show_token(str(result.settings["answer"]))
+    rows = [_row(result, kind, position) for position in range(len(result.axes["position"]))]
+    title = f"\n{result.panel(kind)}, each token where restoring it helps most (* the subject)"
+    return table(["token", "at layer>", "effect>", "±>", f"p({said})>", ""], rows, title)
+
+
+def _row(result: "CausalTrace", kind: str, position: int) -> tuple[str, ...]:
+    """One token's best layer. No layer is best where nothing changes, and one sample has no standard error."""
+    from interp.apps.cli.output import show_token
+
+    _, layer, effect = result.peak(kind, position=position)
+    one: dict[str, int | str] = {"kind": kind, "position": position, "layer": layer}
+    error, probability = (float(result.at(name, **one)) for name in ("effect_error", "probability"))
+    return (
+        show_token(str(result["token"][position])) + ("*" if result["in_subject"][position] else ""),
+        _layers(result, kind, layer) if result.at("effect", kind=kind, position=position).any() else "–",
+        f"{effect:+.3f}",
+        f"{error:.3f}" if result.settings["samples"] != 1 else "–",
+        f"{probability:.3f}",
+        "█" * round(BAR * max(effect, 0.0)),
+    )
+
+
+def _layers(result: "CausalTrace", kind: str, layer: int) -> str:
+    """A layer, and those that were restored together with it."""
+    first, last = (int(result.at(f"{end}_layer", kind=kind, layer=layer)) for end in ("first", "last"))
+    return str(layer) if first == last else f"{layer} ({first} to {last})"
