@@ -1,7 +1,15 @@
 """All families. To add one: write its file with a `FAMILY`, and name it here."""
 
 from interp.errors import LoadError, nearest
-from interp.models.families import llama, llama_gguf, mistral, qwen, smollm3
+from interp.models.families import (
+    gemma,
+    gemma_gguf,
+    llama,
+    llama_gguf,
+    mistral,
+    qwen,
+    smollm3,
+)
 from interp.models.families.family import Family
 from interp.models.sources.checkpoint import Checkpoint
 
@@ -12,6 +20,13 @@ FAMILIES: tuple[Family, ...] = (
     qwen.QWEN2,
     qwen.QWEN3,
     smollm3.FAMILY,
+    gemma.GEMMA,
+    gemma.GEMMA2,
+    gemma.GEMMA3,
+    gemma.GEMMA3_WITH_IMAGES,
+    gemma_gguf.GEMMA,
+    gemma_gguf.GEMMA2,
+    gemma_gguf.GEMMA3,
 )
 
 
