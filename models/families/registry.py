@@ -1,15 +1,7 @@
 """All families. To add one: write its file with a `FAMILY`, and name it here."""
 
 from interp.errors import LoadError, nearest
-from interp.models.families import (
-    gemma,
-    gemma_gguf,
-    llama,
-    llama_gguf,
-    mistral,
-    qwen,
-    smollm3,
-)
+from interp.models.families import bloom, gpt2, gpt_neo, gpt_neox, gptj, llama, llama_gguf, mistral, opt, qwen, smollm3
 from interp.models.families.family import Family
 from interp.models.sources.checkpoint import Checkpoint
 
@@ -20,13 +12,12 @@ FAMILIES: tuple[Family, ...] = (
     qwen.QWEN2,
     qwen.QWEN3,
     smollm3.FAMILY,
-    gemma.GEMMA,
-    gemma.GEMMA2,
-    gemma.GEMMA3,
-    gemma.GEMMA3_WITH_IMAGES,
-    gemma_gguf.GEMMA,
-    gemma_gguf.GEMMA2,
-    gemma_gguf.GEMMA3,
+    gpt2.FAMILY,
+    gpt_neox.FAMILY,
+    gptj.FAMILY,
+    gpt_neo.FAMILY,
+    opt.FAMILY,
+    bloom.FAMILY,
 )
 
 
