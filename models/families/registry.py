@@ -1,7 +1,21 @@
 """All families. To add one: write its file with a `FAMILY`, and name it here."""
 
 from interp.errors import LoadError, nearest
-from interp.models.families import bloom, gpt2, gpt_neo, gpt_neox, gptj, llama, llama_gguf, mistral, opt, qwen, smollm3
+from interp.models.families import (
+    bloom,
+    gemma,
+    gemma_gguf,
+    gpt2,
+    gpt_neo,
+    gpt_neox,
+    gptj,
+    llama,
+    llama_gguf,
+    mistral,
+    opt,
+    qwen,
+    smollm3,
+)
 from interp.models.families.family import Family
 from interp.models.sources.checkpoint import Checkpoint
 
@@ -18,6 +32,13 @@ FAMILIES: tuple[Family, ...] = (
     gpt_neo.FAMILY,
     opt.FAMILY,
     bloom.FAMILY,
+    gemma.GEMMA,
+    gemma.GEMMA2,
+    gemma.GEMMA3,
+    gemma.GEMMA3_WITH_IMAGES,
+    gemma_gguf.GEMMA,
+    gemma_gguf.GEMMA2,
+    gemma_gguf.GEMMA3,
 )
 
 
