@@ -4,10 +4,7 @@ from interp.errors import LoadError
 from interp.models.families.family import Row
 from interp.models.families.fields import Fields
 
-OLDER_HARMLESS = (
-    *("*_pdrop", "*dropout*", "layerdrop", "summary_*", "gradient_checkpointing", "init_std", "classifier_*"),
-    *("prompt_format", "_attn_implementation_*"),
-)
+OLDER_HARMLESS = ("*_pdrop", "*dropout*", "layerdrop", "summary_*", "gradient_checkpointing", "init_std")
 """Fields that these configurations have for training, and for heads other than that of the language model."""
 
 

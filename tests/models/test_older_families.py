@@ -93,6 +93,12 @@ def test_scores_may_be_scaled_by_depth_as_well() -> None:
     assert {layer.score_scale for layer in config("gpt2", scale_attn_weights=False).layers} == {1.0}
 
 
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("inf"), True])
+def test_a_layers_scale_must_be_a_positive_number(scale: float) -> None:
+    with pytest.raises(LoadError, match="score_scale is .*, it must be positive and finite"):
+        LayerConfig(score_scale=scale)
+
+
 def test_opt_with_norms_after_the_additions_has_none_at_the_end() -> None:
     after = config("opt", do_layer_norm_before=False)
     assert (after.norms, after.final_norm) == ("post", False)
