@@ -186,7 +186,8 @@ class ActivationCache(Mapping[str, Tensor]):
 
         Needs `hook_embed`, and of every layer before: `hook_attn_out` and `hook_mlp_out`; `by="head"` needs
         `attn.hook_z` in place of the first, `by="neuron"` needs `mlp.hook_post` in place of the second. Neurons of all
-        layers are many: record few positions.
+        layers are many: record few positions. `UsageError` where the stream is no such sum: norms after the additions,
+        norms between heads or neurons and the stream, neurons of experts.
         """
         if by not in ("sublayer", "head", "neuron"):
             raise UsageError(f"Residual parts come by 'sublayer', 'head' or 'neuron', not by {by!r}.")
@@ -194,6 +195,7 @@ class ActivationCache(Mapping[str, Tensor]):
         if layer is not None and not -count <= layer <= count:
             raise UsageError(f"There is no layer {layer}: they go from 0 to {count - 1}, {count} means the end.")
         end = count if layer is None else layer + count if layer < 0 else layer
+        self._check_additive(by, end)
         parts: list[tuple[str, Tensor]] = [("embed", self["hook_embed"])]
         if "hook_pos_embed" in self.points:
             parts.append(("pos_embed", self["hook_pos_embed"]))
@@ -304,6 +306,25 @@ class ActivationCache(Mapping[str, Tensor]):
                 "This cache does not know its model; load it with `ActivationCache.load(path, model=model)`."
             )
         return self.model
+
+    def _check_additive(self, by: str, end: int) -> None:
+        """Raise `UsageError` where parts would not add up to the stream."""
+        if "sum_norm" in self.points.features and end > 0:
+            raise UsageError(
+                "This model normalises its residual stream after every addition, so that the stream is no sum of what "
+                "was written. Compare hook_resid_post of one layer and the next instead, or take layer=0."
+            )
+        if "post_norm" in self.points.features and by != "sublayer" and end > 0:
+            raise UsageError(
+                f"Outputs of this model's sublayers are normalised before they are added, so that parts by {by!r} do "
+                "not add up to the stream; take by='sublayer'."
+            )
+        experts = [layer for layer in range(end) if f"blocks.{layer}.mlp.hook_router" in self.points]
+        if by == "neuron" and experts:
+            raise UsageError(
+                f"Layer {experts[0]} is a mixture of experts: which neurons write differs from token to token. Take "
+                "by='sublayer' or by='head'."
+            )
 
     def _heads(self, layer: int) -> list[tuple[str, Tensor]]:
         weights, z = self._weights(), self["z", layer]

@@ -59,6 +59,8 @@ class Point:
     on_demand: bool = False
     wide: bool = False
     """Whether the values are at least float32 whatever the model's dtype."""
+    whole: bool = False
+    """Whether the values are whole numbers, in int64."""
 
     @property
     def position_axis(self) -> int:
@@ -77,7 +79,8 @@ class Point:
 
 
 def _point(name: str, axes: str, equation: str, *needs: Feature, layer: bool = True, on_demand: bool = False) -> Point:
-    return Point(name, tuple(axes.split()), equation, needs, layer, on_demand, wide=name.endswith("hook_scale"))
+    wide, whole = name.endswith("hook_scale"), name.endswith("indices")
+    return Point(name, tuple(axes.split()), equation, needs, layer, on_demand, wide, whole)
 
 
 def _norm(name: str, *needs: Feature, layer: bool = True) -> list[Point]:
@@ -299,7 +302,7 @@ class PointTable(Mapping[str, Point]):
             shape = list(point.shape({**self.sizes, "batch": batch, "pos": pos}))
             if rows is not None:
                 shape[point.position_axis] = rows
-            size = max(itemsize, 4) if point.wide else itemsize
+            size = 8 if point.whole else max(itemsize, 4) if point.wide else itemsize
             for length in shape:
                 size *= length
             total += size

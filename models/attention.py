@@ -146,8 +146,9 @@ class Attention(nn.Module):
         super().__init__()
         self.n_heads, self.n_kv_heads, self.d_head = config.n_heads, config.n_kv_heads, config.d_head
         self.layout = HeadLayout(config.n_heads, config.n_kv_heads, config.d_head)
-        self.scale = config.score_scale or 1 / math.sqrt(config.d_head)
-        self.cap, self.rotary, self.window = config.score_cap, config.layer(layer).rotary, config.layer(layer).window
+        this = config.layer(layer)
+        self.scale = this.score_scale or config.score_scale or 1 / math.sqrt(config.d_head)
+        self.cap, self.rotary, self.window = config.score_cap, this.rotary, this.window
         rows = (config.n_heads + 2 * config.n_kv_heads) * config.d_head
         width = config.n_heads * config.d_head
         self.qkv = nn.Parameter(torch.empty(rows, config.d_model), requires_grad=False)

@@ -133,10 +133,14 @@ class LayerConfig:
     window: int | None = None
     """How many positions back a query reads, its own included; None: all."""
     moe: bool = False
+    score_scale: float | None = None
+    """What scores are multiplied with; None: as in the whole model."""
 
     def __post_init__(self) -> None:
         if self.window is not None:
             _require_count("window", self.window)
+        if self.score_scale is not None:
+            _require_positive("score_scale", self.score_scale)
 
 
 @dataclass(frozen=True)
@@ -213,8 +217,7 @@ class ModelConfig:
         )
         if self.window is not None:
             _require_count("window", self.window)
-        for layer in range(self.n_layers):
-            this = self.layer(layer)
+        for layer, this in enumerate(self._different_layers):
             _require(
                 not this.moe or self.moe is not None, f"layer {layer} is a mixture of experts that is not described"
             )
@@ -246,13 +249,17 @@ class ModelConfig:
     @property
     def windows(self) -> set[int | None]:
         """The different windows of the layers."""
-        return {self.layer(index).window for index in range(self.n_layers)}
+        return {layer.window for layer in self._different_layers}
 
     @property
     def rotaries(self) -> set[RotaryConfig]:
         """The different rotations of the layers."""
-        found = (self.layer(index).rotary for index in range(self.n_layers))
-        return {rotary for rotary in found if rotary is not None}
+        return {layer.rotary for layer in self._different_layers if layer.rotary is not None}
+
+    @property
+    def _different_layers(self) -> tuple[LayerConfig, ...]:
+        """What is stated layer by layer, else the one layer that all are like: a file may claim any number of them."""
+        return self.layers or (self.layer(0),)
 
     @property
     def axis_sizes(self) -> dict[str, int]:

@@ -46,7 +46,11 @@ class FFN(nn.Module):
 
     def forward(self, normalized: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
         """The sublayer's output."""
-        return self.hook_out(linear(self.hook_post(self.coefficients(normalized)), self.down, self.down_bias))
+        return self.hook_out(self.written(normalized))
+
+    def written(self, normalized: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
+        """What the neurons write, together."""
+        return linear(self.hook_post(self.coefficients(normalized)), self.down, self.down_bias)
 
     def coefficients(self, normalized: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_mlp"]:
         """How much of each neuron's value is written."""

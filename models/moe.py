@@ -28,8 +28,9 @@ class MoE(nn.Module):
         self.activation: Activation = config.activation
         experts, width, d_model = self.moe.n_experts, self.moe.d_expert, config.d_model
         self.router = frozen(experts, d_model)
-        self.gate, self.up = frozen(experts, width, d_model), frozen(experts, width, d_model)
-        self.down = frozen(experts, d_model, width)
+        # not by the FFN's names: where layers differ, each name is one tensor of all layers that have it
+        self.gates, self.ups = frozen(experts, width, d_model), frozen(experts, width, d_model)
+        self.downs = frozen(experts, d_model, width)
         shared = self.moe.d_shared
         self.shared = None if shared is None else FFN(config, f"{prefix}.shared", shared)
         self.shared_gate = frozen(1, d_model) if shared is not None and self.moe.shared_gate else None
@@ -47,10 +48,10 @@ class MoE(nn.Module):
         indices, weights = self.choose(self.hook_router(linear(normalized, self.router)))
         out = self.mixed(normalized, self.hook_expert_indices(indices), self.hook_expert_weights(weights))
         if self.shared is not None:
-            common = self.shared(normalized)
+            common = self.shared.written(normalized)
             if self.shared_gate is not None:
                 common = common * linear(normalized, self.shared_gate).sigmoid()
-            out = out + common
+            out = out + self.shared.hook_out(common)
         return self.hook_out(out)
 
     def choose(
@@ -76,15 +77,15 @@ class MoE(nn.Module):
         """The weighted sum of the chosen experts' outputs."""
         queue = Queue(indices, self.moe.n_experts)
         rows = normalized.flatten(0, 1)[queue.order // indices.shape[-1]]
-        gated = activate(self.activation, queue.seen(self.hook_pre, queue.through(rows, self.gate)))
-        post = queue.seen(self.hook_post, gated * queue.seen(self.hook_pre_linear, queue.through(rows, self.up)))
-        outputs = self.hook_expert_out(queue.by_slot(queue.through(post, self.down)))
+        gated = activate(self.activation, queue.seen(self.hook_pre, queue.through(rows, self.gates)))
+        post = queue.seen(self.hook_post, gated * queue.seen(self.hook_pre_linear, queue.through(rows, self.ups)))
+        outputs = self.hook_expert_out(queue.by_slot(queue.through(post, self.downs)))
         return (outputs * weights[..., None]).sum(-2)
 
     def weights(self) -> dict[str, Tensor]:
         """Weights by name, input axis first, as views; those of experts begin with the expert axis."""
-        named: dict[str, Tensor] = {"W_router": self.router.mT, "W_gate": self.gate.mT, "W_in": self.up.mT}
-        named["W_out"] = self.down.mT
+        named: dict[str, Tensor] = {"W_router": self.router.mT, "W_gate": self.gates.mT, "W_in": self.ups.mT}
+        named["W_out"] = self.downs.mT
         if self.shared is not None:
             named |= {f"shared.{name}": weight for name, weight in self.shared.weights().items()}
         return named if self.shared_gate is None else {**named, "W_shared_gate": self.shared_gate.mT}

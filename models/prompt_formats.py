@@ -36,6 +36,11 @@ CHAT_FORMATS = (
         before="<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\n",
         after="<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
     ),
+    ChatFormat(
+        markers=("<bos>", "<start_of_turn>", "<end_of_turn>"),
+        before="<bos><start_of_turn>user\n",
+        after="<end_of_turn>\n<start_of_turn>model\n",
+    ),
 )
 
 

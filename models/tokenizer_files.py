@@ -1,20 +1,20 @@
-"""Tokenizer pipelines from files: `tokenizer.json`, and the vocabulary, merges and rule's name inside a GGUF.
+"""Tokenizer pipelines from files: `tokenizer.json`, and the vocabulary inside a GGUF with its merges or its scores.
 
-A GGUF states its pre-tokenizer only by name. The names below are those whose rule is known exactly; any other is
-refused, since a near miss splits text differently from training and no later check would notice.
+A GGUF states the pre-tokenizer of byte-level BPE only by name. The names below are those whose rule is known exactly;
+any other is refused, since a near miss splits text differently from training and no later check would notice.
 """
 
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, processors
+from tokenizers import Regex, decoders, models, pre_tokenizers, processors
 from tokenizers import Tokenizer as Backend
 from tokenizers.pre_tokenizers import PreTokenizer
 
 from interp.errors import LoadError, nearest
+from interp.models.sentence_piece import Pieces, add_markers, pipeline
 
-_CONTROL, _USER_DEFINED = 3, 4  # values of tokenizer.ggml.token_type
 _ROLE_KEYS = {"bos": "bos_token_id", "eos": "eos_token_id", "pad": "padding_token_id", "unk": "unknown_token_id"}
 
 # Llama 3's split: contractions, words with one leading non-letter, up to three digits, punctuation, whitespace.
@@ -91,29 +91,51 @@ def _content(token: object) -> str | None:
 
 
 def backend_from_gguf(fields: Mapping[str, object], source: str) -> Backend:
-    """The byte-level BPE pipeline that the metadata of a GGUF describes."""
-    kind, rule = fields.get("tokenizer.ggml.model"), fields.get("tokenizer.ggml.pre")
-    if kind != "gpt2":
-        raise LoadError(
-            f"{source} holds a tokenizer of the kind {kind!r}; only 'gpt2' (byte-level BPE) can be rebuilt from a "
-            "GGUF. Load the model's Hugging Face folder with its tokenizer.json instead."
-        )
+    """The pipeline that the metadata of a GGUF describes."""
+    match fields.get("tokenizer.ggml.model"):
+        case "gpt2":
+            return _byte_level_bpe(fields, source)
+        case "llama":
+            return _sentence_pieces(fields, source)
+        case kind:
+            raise LoadError(
+                f"{source} holds a tokenizer of the kind {kind!r}; only 'gpt2' (byte-level BPE) and 'llama' "
+                "(SentencePiece) can be rebuilt from a GGUF. Load the model's Hugging Face folder with its "
+                "tokenizer.json instead."
+            )
+
+
+def _byte_level_bpe(fields: Mapping[str, object], source: str) -> Backend:
+    rule = fields.get("tokenizer.ggml.pre")
     if not isinstance(rule, str) or rule not in PRE_TOKENIZERS:
         raise LoadError(
             f"{source} states the pre-tokenizer {rule!r}, whose rule is not known here, and guessing would split text "
             f"wrongly.{nearest(str(rule), PRE_TOKENIZERS)} Known: {', '.join(PRE_TOKENIZERS)}. Load the model's "
             "Hugging Face folder with its tokenizer.json instead."
         )
-    tokens = _strings(fields, "tokens", source)
+    tokens = _tokens(fields, source)
     vocabulary = {token: index for index, token in enumerate(tokens)}
-    if len(vocabulary) != len(tokens):
-        raise LoadError(f"{source} is damaged: its vocabulary names {len(tokens) - len(vocabulary)} tokens twice.")
     merges = _merges(_strings(fields, "merges", source), vocabulary, source)
     backend = Backend(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=rule in _WHOLE_WORDS_FIRST))
     backend.pre_tokenizer = PRE_TOKENIZERS[rule]()
     backend.decoder = decoders.ByteLevel()
-    _add_markers(backend, tokens, fields, source)
+    add_markers(backend, tokens, _kinds(fields, len(tokens), source))
     return backend
+
+
+def _sentence_pieces(fields: Mapping[str, object], source: str) -> Backend:
+    """SentencePiece; where the file does not say otherwise, a text is read with a space in front of it."""
+    tokens = _tokens(fields, source)
+    scores, space = fields.get("tokenizer.ggml.scores"), fields.get("tokenizer.ggml.add_space_prefix", True)
+    if not isinstance(scores, list) or len(scores) != len(tokens):
+        raise LoadError(f"{source} has no tokenizer.ggml.scores for each of its {len(tokens)} tokens.")
+    if not isinstance(space, bool) or "tokenizer.ggml.precompiled_charsmap" in fields:
+        raise LoadError(
+            f"{source} has a tokenizer that rewrites text in a way that is not known here. Load the model's Hugging "
+            "Face folder with its tokenizer.json instead."
+        )
+    unknown = roles_from_gguf(fields, source).get("unk")
+    return pipeline(Pieces(tokens, scores, _kinds(fields, len(tokens), source)), unknown, space_in_front=space)
 
 
 def roles_from_gguf(fields: Mapping[str, object], source: str) -> dict[str, str]:
@@ -148,13 +170,16 @@ def _merges(lines: list[str], vocabulary: Mapping[str, int], source: str) -> lis
     return merges
 
 
-def _add_markers(backend: Backend, tokens: list[str], fields: Mapping[str, object], source: str) -> None:
-    """Declare control and user-defined tokens, which are matched in the text before it is split."""
+def _tokens(fields: Mapping[str, object], source: str) -> list[str]:
+    tokens = _strings(fields, "tokens", source)
+    if repeated := len(tokens) - len(set(tokens)):
+        raise LoadError(f"{source} is damaged: its vocabulary names {repeated} tokens twice.")
+    return tokens
+
+
+def _kinds(fields: Mapping[str, object], count: int, source: str) -> list[int]:
+    """What each token is: a piece of text, a control token, one byte."""
     kinds = fields.get("tokenizer.ggml.token_type")
-    if not isinstance(kinds, list) or len(kinds) != len(tokens):
-        raise LoadError(f"{source} has no tokenizer.ggml.token_type for each of its {len(tokens)} tokens.")
-    for token, kind in zip(tokens, kinds, strict=True):
-        if kind == _CONTROL:
-            backend.add_special_tokens([AddedToken(token, normalized=False, special=True)])
-        elif kind == _USER_DEFINED:
-            backend.add_tokens([AddedToken(token, normalized=False)])
+    if not isinstance(kinds, list) or len(kinds) != count:
+        raise LoadError(f"{source} has no tokenizer.ggml.token_type for each of its {count} tokens.")
+    return kinds

@@ -59,7 +59,7 @@ class Transformer(StoredWeights):
         super().__init__(config, torch.device(device or "cpu"), dtype or torch.float32)
         self._provenance = dict(provenance or {"model": "untitled", "weights_sha256": None})
         self._tokenizer = tokenizer
-        self._points = PointTable(config.n_layers, *features(config))
+        self._points = point_table(config)
         self.hook_embed, self.hook_pos_embed = hook_point("hook_embed"), hook_point("hook_pos_embed")
         self.hook_logits = hook_point("unembed.hook_out")
         self.eval()
@@ -434,6 +434,11 @@ def layer_of(name: str, n_layers: int) -> int:
     if name.startswith("blocks."):
         return int(name.split(".", 2)[1])
     return -1 if name in ("hook_embed", "hook_pos_embed") else n_layers
+
+
+def point_table(config: ModelConfig) -> PointTable:
+    """The hook points of a model of this shape."""
+    return PointTable(config.n_layers, *features(config))
 
 
 def features(config: ModelConfig) -> tuple[frozenset[Feature], dict[str, int], list[frozenset[Feature]]]:

@@ -1,10 +1,10 @@
 """Tiny models in which no two sizes coincide, so that a mixed-up axis cannot go unnoticed; and their references."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import torch
 
-from interp.models.config import ModelConfig, RotaryConfig
+from interp.models.config import LayerConfig, ModelConfig, MoEConfig, RotaryConfig
 from interp.models.transformer import Transformer
 
 BASE = ModelConfig(
@@ -20,7 +20,7 @@ BASE = ModelConfig(
     rotary=RotaryConfig(theta=10_000.0),
 )
 
-CONFIGS: dict[str, ModelConfig] = {
+LLAMA_CONFIGS: dict[str, ModelConfig] = {
     "grouped_query": BASE,
     "multi_head": replace(BASE, n_kv_heads=6),
     "multi_query": replace(BASE, n_kv_heads=1),
@@ -37,17 +37,61 @@ CONFIGS: dict[str, ModelConfig] = {
     "gelu_exact": replace(BASE, activation="gelu"),
     "gelu_one_layer": replace(BASE, activation="gelu_tanh", n_layers=1, n_heads=2),
 }
+"""What Llama's class in `transformers` can express, so that `reference` can make it."""
+
+_TURNED = LayerConfig(RotaryConfig(theta=500.0))
+_EXPERTS = MoEConfig(n_experts=7, top_k=2, d_expert=22)
+
+MECHANISMS: dict[str, ModelConfig] = {
+    "learned_positions": replace(BASE, rotary=None, learned_positions=True, position_offset=2, n_ctx=48),
+    "sinusoidal": replace(
+        BASE, rotary=None, sinusoidal=True, norm="layer", norms="post", final_norm=False, gated=False,
+        activation="relu", qkv_bias=True, o_bias=True, mlp_bias=True,
+    ),
+    "alibi": replace(BASE, rotary=None, alibi=True),
+    "no_positions_on_some_layers": replace(BASE, layers=(_TURNED, LayerConfig(), _TURNED)),
+    "partial_rotary": replace(BASE, rotary=RotaryConfig(theta=500.0, rotated=6)),
+    "adjacent_pairs": replace(BASE, rotary=RotaryConfig(theta=500.0, rotated=8, pairs="adjacent")),
+    "sliding_window": replace(BASE, window=3),
+    "mixed_windows": replace(
+        BASE, layers=(replace(_TURNED, window=3), LayerConfig(RotaryConfig(theta=9.0)), LayerConfig(window=5))
+    ),
+    "qk_norm_head": replace(BASE, qk_norm="head"),
+    "qk_norm_width": replace(BASE, qk_norm="width", qkv_bias=True),
+    "score_cap": replace(BASE, score_cap=2.0, logit_cap=3.0),
+    "custom_scale": replace(BASE, score_scale=0.11, layers=(_TURNED, replace(_TURNED, score_scale=0.5), _TURNED)),
+    "ungated": replace(BASE, gated=False, activation="gelu", mlp_bias=True),
+    "layer_norm": replace(BASE, norm="layer"),
+    "norm_offset": replace(BASE, norm_offset=True, qk_norm="head"),
+    "post_norm": replace(BASE, norms="post"),
+    "output_norm": replace(BASE, norms="output", qk_norm="width"),
+    "sandwich_norm": replace(BASE, norms="sandwich"),
+    "parallel": replace(BASE, parallel=True, norm="layer"),
+    "embed_norm_and_scale": replace(BASE, embed_norm=True, embed_scale=30**0.5),
+    "logit_scale_and_bias": replace(BASE, logit_scale=0.25, unembed_bias=True, tied_embeddings=False),
+    "moe_top2": replace(BASE, n_kv_heads=3, moe=_EXPERTS),
+    "moe_shared_gated": replace(
+        BASE, n_kv_heads=3, moe=replace(_EXPERTS, renormalise=False, scaling=1.5, d_shared=26, shared_gate=True)
+    ),
+    "moe_mixed_layers": replace(
+        BASE, n_kv_heads=3, moe=replace(_EXPERTS, routing="top_k_then_softmax"),
+        layers=(_TURNED, replace(_TURNED, moe=True), _TURNED),
+    ),
+}  # fmt: skip
+"""One mechanism each that Llama does not have."""
+
+CONFIGS: dict[str, ModelConfig] = LLAMA_CONFIGS | MECHANISMS
 
 
 def tiny(
     config: ModelConfig = BASE, *, seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float32
 ) -> Transformer:
-    """A model with random weights of standard deviation 0.3: 0.02, the usual, would hide errors."""
+    """A model with random weights of standard deviation 0.3, gains around one: 0.02, the usual, would hide errors."""
     model = Transformer(config, device=device, dtype=dtype)
     generator = torch.Generator().manual_seed(seed)
     for name, weight in model.weights().items():
         values = 0.3 * torch.randn(weight.shape, generator=generator)
-        weight.copy_(1 + values if name.split(".")[-2].startswith("ln") else values)
+        weight.copy_(1 + values if name.endswith(".w") and not config.norm_offset else values)
     return model
 
 
@@ -56,11 +100,34 @@ def random_tokens(config: ModelConfig, batch: int, pos: int, *, seed: int = 1) -
     return torch.randint(0, config.d_vocab, (batch, pos), generator=torch.Generator().manual_seed(seed))
 
 
+_LLAMA_FIELDS = (
+    *("n_layers", "d_model", "n_heads", "n_kv_heads", "d_head", "d_mlp", "d_vocab", "n_ctx", "norm_eps", "activation"),
+    *("rotary", "qkv_bias", "o_bias", "mlp_bias", "tied_embeddings"),
+)
+
+
+def _check_llama(config: ModelConfig) -> None:
+    """Everything but Llama's own settings must be as it is in Llama."""
+    others = [
+        field.name
+        for field in fields(config)
+        if field.name not in _LLAMA_FIELDS and getattr(config, field.name) != getattr(BASE, field.name)
+    ]
+    rotary = config.rotary
+    if rotary is None or rotary.scaling not in ("default", "linear", "llama3") or rotary.rotated:
+        others.append("rotary")
+    elif rotary.pairs != "halves":
+        others.append("rotary.pairs")
+    if others:
+        raise ValueError(f"Llama's class cannot express {', '.join(others)}; compare those of LLAMA_CONFIGS only.")
+
+
 def reference(model: Transformer, attention: str = "eager") -> torch.nn.Module:
-    """The same weights in `transformers`' own Llama."""
+    """The same weights in `transformers`' own Llama; `ValueError` for what Llama's class cannot express."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     c = model.config
+    _check_llama(c)
     rope: dict[str, object] = {"rope_theta": c.rotary.theta, "rope_type": c.rotary.scaling}
     if c.rotary.scaling != "default":
         rope["factor"] = c.rotary.factor

@@ -7,7 +7,11 @@ import typer
 from interp.apps.cli.options import DEFAULT_MODEL, Common, with_common
 
 if TYPE_CHECKING:
-    from interp.models.transformer import Transformer
+    import torch
+    from rich.console import RenderableType
+
+    from interp.models.config import ModelConfig
+    from interp.models.description import Description
 
 LIST_EPILOG = """\b
 Example:
@@ -23,6 +27,7 @@ PULL_EPILOG = """\b
 Examples:
   interp models pull
   INTERP_CACHE=/data/models interp models pull smollm2-135m
+  interp models pull gemma3-270m --accept-terms
 """
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -44,7 +49,7 @@ def list_models(as_json: AsJson = False, debug: Debug = False) -> None:
 
     known = known_models()
     if as_json:
-        names = ("name", "description", "licence", "source", "n_bytes", "cached", "path")
+        names = ("name", "description", "licence", "terms", "source", "n_bytes", "cached", "path")
         write_json({"models": [{name: getattr(model, name) for name in names} for model in known]})
         return
     rows = [
@@ -55,7 +60,7 @@ def list_models(as_json: AsJson = False, debug: Debug = False) -> None:
 
 
 @app.command("show", epilog=SHOW_EPILOG, short_help="What a model is made of.")
-@with_common("model", "prefix", "seed", "out")
+@with_common("model", "device", "prefix", "seed", "out")
 def show_model(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="A known name, a folder, a .gguf file or a Hub id.")
@@ -63,38 +68,73 @@ def show_model(
     *,
     common: Common,
 ) -> None:
-    """Describe a model: shapes, parameters, memory, bytes of keys and values a token, hash, tokenizer."""
-    import dataclasses
+    """Describe a model: shape, parameters, memory, bytes of keys and values a token, hook points, licence, hash.
+
+    Its weights are not loaded, so the largest models are described at once.
+    """
+    import torch
 
     from interp.apps.cli.output import show, table, write_json
-    from interp.apps.cli.session import load_model
-    from interp.apps.facts import origin_facts, shape_facts, tokenizer_facts
+    from interp.apps.cli.session import working
+    from interp.apps.facts import described_facts
+    from interp.models.description import describe
 
-    model = load_model(dataclasses.replace(common, model=name))
+    dtype: torch.dtype = getattr(torch, common.dtype or "float32")
+    with working(f"Reading what {name} is", common) as progress:
+        described = describe(name, progress=progress)
     if common.as_json:
-        write_json(_document(model))
+        write_json(_document(described, dtype))
         return
-    facts = [*origin_facts(model), *shape_facts(model), *tokenizer_facts(model)]
-    show(table(["fact", "value"], facts))
+    show(table(["fact", "value"], described_facts(described, dtype)), "", *_tables(described.config))
 
 
-def _document(model: "Transformer") -> dict[str, object]:
-    from interp.analyses.vocabulary import tokenizer_of
-    from interp.apps.facts import kv_bytes_per_token, weight_bytes
+def _tables(config: "ModelConfig") -> "list[RenderableType]":
+    """Parameters by component, and every kind of hook point."""
+    from interp.apps.cli.output import table
+    from interp.models.planner import parameters, point_shapes
 
-    tokenizer = tokenizer_of(model)
+    counted = parameters(config)
+    counts = [
+        (name, f"{count:,}", f"{counted.active[name]:,}", f"{count / counted.total:.1%}")
+        for name, count in counted.stored.items()
+        if count
+    ]
+    counts.append(("all", f"{counted.total:,}", f"{counted.total_active:,}", "100.0%"))
+    points = [(name, shape, where) for name, (shape, where) in point_shapes(config).items()]
+    return [
+        table(["component", "parameters>", "active for a token>", "share>"], counts),
+        "",
+        table(["point", "shape", "where"], points),
+    ]
+
+
+def _document(described: "Description", dtype: "torch.dtype") -> dict[str, object]:
+    from interp.models.planner import kv_bytes_per_token, parameters, point_shapes
+    from interp.models.transformer import point_table
+
+    config, counted, tokenizer = described.config, parameters(described.config), described.tokenizer
     words = tokenizer and {
         "d_vocab": tokenizer.d_vocab,
         "special_ids": sorted(tokenizer.special_ids),
         "doc_separator_id": tokenizer.doc_separator_id,
     }
+    shapes = point_shapes(config).items()
     return {
-        **model.provenance,
-        "config": model.config.to_dict(),
-        "parameters": model.n_parameters,
-        "weight_bytes": weight_bytes(model),
-        "kv_bytes_per_token": kv_bytes_per_token(model),
-        "hook_points": len(model.points()),
+        "model": described.name,
+        "source": described.source,
+        "preset": described.is_preset,
+        "licence": described.licence,
+        "weights_sha256": described.weights_sha256,
+        "dtype": str(dtype).removeprefix("torch."),
+        "config": config.to_dict(),
+        "parameters": counted.total,
+        "active_parameters": counted.total_active,
+        "parameters_by_component": counted.stored,
+        "active_by_component": counted.active,
+        "weight_bytes": counted.total * dtype.itemsize,
+        "kv_bytes_per_token": kv_bytes_per_token(config, dtype.itemsize),
+        "hook_points": len(point_table(config)),
+        "points": [{"name": name, "shape": shape, "where": where} for name, (shape, where) in shapes],
         "tokenizer": words,
     }
 
@@ -102,20 +142,24 @@ def _document(model: "Transformer") -> dict[str, object]:
 @app.command("pull", epilog=PULL_EPILOG, short_help="Bring a model onto this machine.")
 def pull_model(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A known name.")] = DEFAULT_MODEL,
+    accept_terms: Annotated[
+        bool, typer.Option("--accept-terms", help="I accept the terms under which this model may be used.")
+    ] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Bring a known model into the cache folder (INTERP_CACHE, else the platform's) and print where it is.
 
-    Its hash is checked; an interrupted pull leaves nothing and can be repeated.
+    Its hash is checked; an interrupted pull leaves nothing and can be repeated. A model that may be used only under
+    terms is not pulled before you accept them.
     """
     from interp.apps.cli.output import write_data, write_json
     from interp.apps.cli.progress import step
     from interp.models.loading import pull
 
     with step(f"Pulling {name}", quiet) as progress:
-        path = pull(name, progress=progress)
+        path = pull(name, accept_terms=accept_terms, progress=progress)
     if as_json:
         write_json({"name": name, "path": path})
     else:

@@ -33,6 +33,12 @@ class Fields:
             return None
         return self.integer(key, default)
 
+    def nullable_number(self, key: str, default: float | None) -> float | None:
+        """A finite number, or None where null is stated."""
+        if key in self._null or (key not in self and default is None):
+            return None
+        return self.number(key, default)
+
     def number(self, key: str, default: float | None = None) -> float:
         """A finite number."""
         value = self._take(key, default)

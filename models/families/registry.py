@@ -1,7 +1,25 @@
 """All families. To add one: write its file with a `FAMILY`, and name it here."""
 
 from interp.errors import LoadError, nearest
-from interp.models.families import llama, llama_gguf, mistral, qwen, smollm3
+from interp.models.families import (
+    bloom,
+    gemma,
+    gemma_gguf,
+    gpt2,
+    gpt_neo,
+    gpt_neox,
+    gptj,
+    llama,
+    llama_gguf,
+    mistral,
+    mixtral,
+    olmo,
+    opt,
+    phi3,
+    qwen,
+    qwen_moe,
+    smollm3,
+)
 from interp.models.families.family import Family
 from interp.models.sources.checkpoint import Checkpoint
 
@@ -12,6 +30,25 @@ FAMILIES: tuple[Family, ...] = (
     qwen.QWEN2,
     qwen.QWEN3,
     smollm3.FAMILY,
+    mixtral.FAMILY,
+    qwen_moe.QWEN2_MOE,
+    qwen_moe.QWEN3_MOE,
+    olmo.OLMO2,
+    olmo.OLMOE,
+    phi3.FAMILY,
+    gpt2.FAMILY,
+    gpt_neox.FAMILY,
+    gptj.FAMILY,
+    gpt_neo.FAMILY,
+    opt.FAMILY,
+    bloom.FAMILY,
+    gemma.GEMMA,
+    gemma.GEMMA2,
+    gemma.GEMMA3,
+    gemma.GEMMA3_WITH_IMAGES,
+    gemma_gguf.GEMMA,
+    gemma_gguf.GEMMA2,
+    gemma_gguf.GEMMA3,
 )
 
 

@@ -406,14 +406,15 @@ def test_points_need_no_weights(run: Run) -> None:
     assert run("points", "hook_embed", "-q")[0] == 0
 
 
-@pytest.mark.usefixtures("loaded")
-def test_a_model_is_described_in_facts_and_in_json(run: Run) -> None:
+@pytest.mark.usefixtures("smollm2", "unloadable")
+def test_a_model_is_described_in_facts_and_in_json_without_its_weights(run: Run) -> None:
     _, printed, _ = run("models", "show", "-q")
-    assert "45.0 KiB a token" in printed
-    assert "134,515,008" in printed
+    for part in ("45.0 KiB a token", "134,515,008", "Apache-2.0", "blocks.{layer}.attn.hook_z", "head=9 d_head=64"):
+        assert part in printed
     _, printed, _ = run("models", "show", "-q", "--json")
     shown = json.loads(printed)
     assert shown["kv_bytes_per_token"] == 2 * 30 * 3 * 64 * 4
+    assert sum(shown["parameters_by_component"].values()) == shown["parameters"] == shown["active_parameters"]
     assert len(shown["weights_sha256"]) == 64
     assert shown["tokenizer"]["doc_separator_id"] == 0
 
@@ -428,10 +429,26 @@ def test_a_model_without_a_tokenizer_is_described_too(run: Run, tmp_path: Path, 
 
 def test_the_known_models_are_listed(run: Run) -> None:
     code, printed, logged = run("models", "list", "--json")
-    [model] = json.loads(printed)["models"]
+    first, second = json.loads(printed)["models"]
     assert (code, logged) == (0, "")
-    assert (model["name"], model["licence"]) == ("smollm2-135m", "Apache-2.0")
-    assert "smollm2-135m" in run("models", "list")[1]
+    assert (first["name"], first["licence"], first["terms"]) == ("smollm2-135m", "Apache-2.0", None)
+    assert (second["name"], second["licence"]) == ("gemma3-270m", "Gemma Terms of Use")
+    assert "https://ai.google.dev/gemma/terms" in second["terms"]
+    listed = run("models", "list")[1]
+    assert "smollm2-135m" in listed
+    assert "Gemma Terms of Use" in listed
+
+
+def test_a_model_with_terms_is_not_pulled_before_they_are_accepted(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERP_CACHE", str(tmp_path))
+    for command in (("models", "pull", "gemma3-270m"), ("models", "show", "gemma3-270m")):
+        code, printed, logged = run(*command)
+        assert (code, printed) == (4, "")
+        assert "Gemma Terms of Use" in logged
+        assert "interp models pull gemma3-270m --accept-terms" in " ".join(logged.split())
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.usefixtures("smollm2")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from published import QUANTISABLE, write_folder, write_gguf
-from tiny import BASE, CONFIGS, random_tokens, tiny
+from tiny import BASE, LLAMA_CONFIGS, random_tokens, tiny
 
 from interp.errors import LoadError
 from interp.models.config import ModelConfig, RotaryConfig
@@ -40,30 +40,30 @@ def assert_same_logits(ours: Transformer, hf: torch.nn.Module) -> None:
     torch.testing.assert_close(ours(tokens), expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", LLAMA_CONFIGS)
 def test_a_saved_folder_becomes_the_model_it_was(name: str, tmp_path: Path) -> None:
-    hf = write_folder(tmp_path, CONFIGS[name])
+    hf = write_folder(tmp_path, LLAMA_CONFIGS[name])
     model = load(tmp_path, device="cpu")
-    assert model.config == CONFIGS[name]
-    assert_same_weights(model, tiny(CONFIGS[name]))
+    assert model.config == LLAMA_CONFIGS[name]
+    assert_same_weights(model, tiny(LLAMA_CONFIGS[name]))
     assert_same_logits(model, hf)
 
 
 @pytest.mark.parametrize("name", ["grouped_query", "biases"])
 def test_shards_make_the_same_model_as_one_file(name: str, tmp_path: Path) -> None:
-    hf = write_folder(tmp_path, CONFIGS[name], shard_bytes=20_000)
+    hf = write_folder(tmp_path, LLAMA_CONFIGS[name], shard_bytes=20_000)
     assert len(list(tmp_path.glob("*.safetensors"))) > 2
     model = load(tmp_path, device="cpu")
-    assert_same_weights(model, tiny(CONFIGS[name]))
+    assert_same_weights(model, tiny(LLAMA_CONFIGS[name]))
     assert_same_logits(model, hf)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", LLAMA_CONFIGS)
 def test_a_model_in_memory_becomes_ours(name: str, tmp_path: Path) -> None:
-    hf = write_folder(tmp_path, CONFIGS[name])
+    hf = write_folder(tmp_path, LLAMA_CONFIGS[name])
     model = from_transformers(hf, device="cpu")
-    assert model.config == CONFIGS[name]
-    assert_same_weights(model, tiny(CONFIGS[name]))
+    assert model.config == LLAMA_CONFIGS[name]
+    assert_same_weights(model, tiny(LLAMA_CONFIGS[name]))
 
 
 def test_a_model_in_memory_is_copied_not_shared(tmp_path: Path) -> None:
@@ -74,15 +74,15 @@ def test_a_model_in_memory_is_copied_not_shared(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, c in CONFIGS.items() if c.activation == "silu" and c.rotary.scaling != "llama3"]
+    "name", [name for name, c in LLAMA_CONFIGS.items() if c.activation == "silu" and c.rotary.scaling != "llama3"]
 )
 def test_a_gguf_file_becomes_the_model_it_was(name: str, tmp_path: Path) -> None:
     """Query and key rows come back from the order of pairs in which the file keeps them, biases too."""
-    hf = write_gguf(tmp_path / "tiny.gguf", CONFIGS[name])
+    hf = write_gguf(tmp_path / "tiny.gguf", LLAMA_CONFIGS[name])
     model = load(tmp_path / "tiny.gguf", device="cpu")
-    assert replace(model.config, norm_eps=1e-5) == CONFIGS[name]
+    assert replace(model.config, norm_eps=1e-5) == LLAMA_CONFIGS[name]
     assert model.config.norm_eps == pytest.approx(1e-5, rel=1e-6), "the file keeps it as float32"
-    assert_same_weights(model, tiny(CONFIGS[name]))
+    assert_same_weights(model, tiny(LLAMA_CONFIGS[name]))
     assert_same_logits(model, hf)
 
 
@@ -189,11 +189,14 @@ def test_older_files_get_the_defaults_of_their_time() -> None:
     [
         ({"rope_theta": 500.0}, RotaryConfig(500.0)),
         ({"rope_theta": 500, "rope_scaling": None}, RotaryConfig(500.0)),
-        ({"rope_theta": 500.0, "rope_scaling": {"type": "linear", "factor": 2.0}}, RotaryConfig(500.0, "linear", 2.0)),
+        (
+            {"rope_theta": 500.0, "rope_scaling": {"type": "linear", "factor": 2.0}},
+            RotaryConfig(500.0, scaling="linear", factor=2.0),
+        ),
         ({"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}, RotaryConfig(500.0)),
         (
             {"rope_parameters": {"rope_type": "linear", "factor": 3, "rope_theta": 9.0}},
-            RotaryConfig(9.0, "linear", 3.0),
+            RotaryConfig(9.0, scaling="linear", factor=3.0),
         ),
         (
             {
@@ -206,7 +209,7 @@ def test_older_files_get_the_defaults_of_their_time() -> None:
                     "original_max_position_embeddings": 512,
                 },
             },
-            RotaryConfig(5e5, "llama3", 8.0, 1.0, 4.0, 512),
+            RotaryConfig(5e5, scaling="llama3", factor=8.0, original_context=512),
         ),
     ],
 )
@@ -242,8 +245,8 @@ def test_rotary_settings_read_alike_in_their_older_and_newer_form(fields: dict[s
         ({"model_type": 3}, "model_type is 3; it must be a string"),
         ({"attention_bias": 1}, "attention_bias is 1; it must be true or false"),
         (
-            {"rope_scaling": {"type": "yarn", "factor": 2.0}},
-            "rope_type is 'yarn'; known are default, linear and llama3",
+            {"rope_scaling": {"type": "mrope", "factor": 2.0}},
+            "rope_type is 'mrope'; known are default, linear, dynamic",
         ),
         ({"rope_scaling": {"type": "linear"}}, "does not state factor"),
         ({"rope_scaling": {"type": "linear", "factor": 2.0, "beta_fast": 32}}, "beta_fast = 32"),
@@ -269,11 +272,11 @@ def test_every_field_of_a_transformers_configuration_is_known() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"llama.expert_count": 8}, "expert_count is 8; only 0"),
+        ({"llama.expert_count": 8}, "does not state expert_used_count"),
         ({"llama.rope.dimension_count": 4}, "dimension_count is 4; only 10"),
         ({"llama.attention.value_length": 12}, "value_length is 12; only 10"),
-        ({"llama.attention.sliding_window": 64}, "sliding_window = 64"),
-        ({"llama.rope.scaling.type": "yarn"}, "scaling.type is 'yarn'; known are none and linear"),
+        ({"llama.attention.sliding_window": 64}, "sliding_window is 64; only 0"),
+        ({"llama.rope.scaling.type": "ntk"}, "scaling.type is 'ntk'; known are none, linear, yarn, longrope"),
         ({"llama.feed_forward_length": [44, 44, 48]}, "the same one for each of 3 layers"),
         ({"llama.block_count": "3"}, "block_count is '3'; it must be a whole number"),
         ({"split.count": 2}, "split.count is 2; only 1"),

@@ -4,12 +4,12 @@ import itertools
 
 import pytest
 import torch
-from tiny import CONFIGS, random_tokens, reference, tiny
+from tiny import CONFIGS, LLAMA_CONFIGS, random_tokens, reference, tiny
 
 import interp
 from interp.models.transformer import Transformer
 
-named_configs = pytest.mark.parametrize("name", CONFIGS)
+named_configs = pytest.mark.parametrize("name", LLAMA_CONFIGS)
 
 
 def assert_logits_agree(ours: torch.Tensor, theirs: torch.Tensor) -> None:
@@ -50,7 +50,7 @@ def test_recorded_patterns_and_residuals_are_the_references(name: str) -> None:
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-@named_configs
+@pytest.mark.parametrize("name", CONFIGS)
 def test_padding_changes_nothing_for_real_tokens(name: str, side: str) -> None:
     """A padded row of a batch gives what the text gives alone, on fused and on explicit attention."""
     model = tiny(CONFIGS[name])

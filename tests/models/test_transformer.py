@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from tiny import BASE, CONFIGS, random_tokens, tiny
+from tiny import BASE, CONFIGS, LLAMA_CONFIGS, random_tokens, tiny
 
 from interp.cache import ActivationCache
 from interp.errors import UsageError
@@ -80,7 +80,7 @@ def check_ends(model: Transformer, tokens: torch.Tensor, logits: torch.Tensor, c
     close(model.unembed_residual(final), logits)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", LLAMA_CONFIGS)
 def test_every_equation_holds_on_tiny_models(name: str, device: str) -> None:
     model = tiny(CONFIGS[name]).to(device)
     tokens = random_tokens(model.config, 2, 9).to(device)
