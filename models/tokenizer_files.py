@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tokenizers import Regex, decoders, models, pre_tokenizers, processors
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Backend
 from tokenizers.pre_tokenizers import PreTokenizer
 
@@ -17,12 +17,13 @@ from interp.models.sentence_piece import Pieces, add_markers, pipeline
 
 _ROLE_KEYS = {"bos": "bos_token_id", "eos": "eos_token_id", "pad": "padding_token_id", "unk": "unknown_token_id"}
 
-# Llama 3's split: contractions, words with one leading non-letter, up to three digits, punctuation, whitespace.
-_LLAMA3_SPLIT = "|".join(
+# The split of Llama 3 and of Qwen 2: contractions, words with one leading non-letter, up to three digits or one,
+# punctuation, whitespace.
+_SPLIT = "|".join(
     [
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)",
         r"[^\r\n\p{L}\p{N}]?\p{L}+",
-        r"\p{N}{1,3}",
+        r"DIGITS",
         r" ?[^\s\p{L}\p{N}]+[\r\n]*",
         r"\s*[\r\n]+",
         r"\s+(?!\S)",
@@ -39,19 +40,30 @@ def _single_digits() -> PreTokenizer:
     return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _gpt2()])
 
 
-def _llama3() -> PreTokenizer:
-    split = pre_tokenizers.Split(Regex(_LLAMA3_SPLIT), behavior="isolated")
+def _up_to_three_digits() -> PreTokenizer:
+    return _split(r"\p{N}{1,3}")
+
+
+def _digit_by_digit() -> PreTokenizer:
+    return _split(r"\p{N}")
+
+
+def _split(digits: str) -> PreTokenizer:
+    split = pre_tokenizers.Split(Regex(_SPLIT.replace("DIGITS", digits)), behavior="isolated")
     return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
 PRE_TOKENIZERS: Mapping[str, Callable[[], PreTokenizer]] = {
     "gpt-2": _gpt2,
+    "olmo": _gpt2,
     "smollm": _single_digits,
-    "llama-bpe": _llama3,
-    "llama3": _llama3,
-    "llama-v3": _llama3,
+    "llama-bpe": _up_to_three_digits,
+    "llama3": _up_to_three_digits,
+    "llama-v3": _up_to_three_digits,
+    "qwen2": _digit_by_digit,
 }
 _WHOLE_WORDS_FIRST = ("llama-bpe", "llama3", "llama-v3")  # a word that is in the vocabulary is not merged up to
+_COMPOSED_FIRST = ("olmo", "qwen2")  # a letter and its accent are read as one character (Unicode's form C)
 
 
 def backend_from_json(text: str, source: str) -> Backend:
@@ -117,6 +129,8 @@ def _byte_level_bpe(fields: Mapping[str, object], source: str) -> Backend:
     vocabulary = {token: index for index, token in enumerate(tokens)}
     merges = _merges(_strings(fields, "merges", source), vocabulary, source)
     backend = Backend(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=rule in _WHOLE_WORDS_FIRST))
+    if rule in _COMPOSED_FIRST:
+        backend.normalizer = normalizers.NFC()
     backend.pre_tokenizer = PRE_TOKENIZERS[rule]()
     backend.decoder = decoders.ByteLevel()
     add_markers(backend, tokens, _kinds(fields, len(tokens), source))

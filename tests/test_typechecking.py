@@ -7,23 +7,24 @@ import jaxtyping
 import pytest
 import torch
 import tree
+from tiny import BASE
 from typechecking import names_an_array
 
-from interp.models.norm import RMSNorm
+from interp.models.norm import PlainNorm
 
-NORM = RMSNorm(4, eps=1e-5, prefix="blocks.0.ln1")
-X = torch.ones(2, 4)
+NORM = PlainNorm(BASE)
+X = torch.ones(2, BASE.d_model)
 
 
 def test_a_wrong_shape_inside_the_package_is_caught() -> None:
     with pytest.raises(jaxtyping.TypeCheckError, match="scale"):
-        NORM.normalize(X, scale=torch.ones(2, 3))
+        NORM.gained(X, torch.ones(2, 3), X)
 
 
 @pytest.mark.usefixtures("shapes_unchecked")
 def test_a_test_can_break_an_annotation_on_purpose() -> None:
     with pytest.raises(RuntimeError, match="must match the size"):
-        NORM.normalize(X, scale=torch.ones(2, 3))
+        NORM.gained(X, torch.ones(2, 3), X)
 
 
 def test_a_user_s_process_checks_nothing() -> None:

@@ -246,6 +246,20 @@ def test_what_yarn_multiplies_scores_with_is_what_the_reference_does(
     assert_same_logits(load(tmp_path / "tiny.gguf", device="cpu"), hf, (23,))
 
 
+def test_longrope_without_a_stated_factor_has_that_of_its_paper(tmp_path: Path) -> None:
+    hf = sparse.CASES["phi3_longrope"].build()
+    write(tmp_path / "tiny.gguf", hf, "phi3", stated={"rope.scaling.attn_factor": None})
+    assert_same_logits(load(tmp_path / "tiny.gguf", device="cpu"), hf, sparse.CASES["phi3_longrope"].lengths)
+
+
+@pytest.mark.parametrize("kind", ["linear", "yarn"])
+def test_positions_that_are_stretched_by_metadata_and_by_tensors_are_refused(kind: str, tmp_path: Path) -> None:
+    twice = {"rope.scaling.type": kind, "rope.scaling.factor": 2.0}
+    write(tmp_path / "tiny.gguf", sparse.CASES["phi3_longrope"].build(), "phi3", stated=twice)
+    with pytest.raises(LoadError, match=f"twice: {kind}, and by rope_factors_long.weight, rope_factors_short.weight"):
+        load(tmp_path / "tiny.gguf", device="cpu")
+
+
 def test_a_part_of_a_file_that_was_split_up_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "tiny.gguf", older.CASES["gpt2"].build(), "gpt2", stated={"split.count": 3})
     with pytest.raises(LoadError, match="split.count is 3; only 1"):

@@ -363,10 +363,32 @@ def test_each_known_pre_tokenizer_splits_as_published(name: str, tmp_path: Path)
     split = PRE_TOKENIZERS[name]().pre_tokenize_str("In 12345\n\n It's")
     expected = {
         "smollm": ["In", "Ġ", "1", "2", "3", "4", "5", "ĊĊ", "ĠIt", "'s"],
+        "qwen2": ["In", "Ġ", "1", "2", "3", "4", "5", "ĊĊ", "ĠIt", "'s"],
         "gpt-2": ["In", "Ġ12345", "ĊĊ", "ĠIt", "'s"],
+        "olmo": ["In", "Ġ12345", "ĊĊ", "ĠIt", "'s"],
     }.get(name, ["In", "Ġ", "123", "45", "ĊĊ", "ĠIt", "'s"])
     assert [piece for piece, _ in split] == expected
     assert Tokenizer.from_gguf(gguf_fields(tmp_path, name)).d_vocab == small_tokenizer().get_vocab_size()
+
+
+@pytest.mark.parametrize(
+    ("name", "published_class"), [("gpt-2", "GPT2Tokenizer"), ("qwen2", "Qwen2Tokenizer"), ("olmo", "GPTNeoXTokenizer")]
+)
+def test_vocabularies_in_gguf_files_encode_as_the_published_classes_do(
+    name: str, published_class: str, tmp_path: Path
+) -> None:
+    """Letters and their accents are composed first in two of them: `e` and an acute are the one token of `é`."""
+    import transformers
+
+    fields = gguf_fields(tmp_path, name)
+    stated = json.loads(small_tokenizer().to_str())["model"]
+    theirs = getattr(transformers, published_class)(
+        vocab=stated["vocab"], merges=[tuple(pair) for pair in stated["merges"]], unk_token="<|endoftext|>"
+    )
+    ours = Tokenizer.from_gguf(fields)
+    for text in awkward_strings(200):
+        if "<|" not in text:  # which markers there are is stated outside the vocabulary
+            assert ours.encode(text) == theirs.encode(text, add_special_tokens=False), repr(text)
 
 
 @pytest.mark.parametrize(
