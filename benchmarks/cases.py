@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
+from benchmarks.experts import mixture
 from benchmarks.measuring import Row, fresh_medians, in_fresh_process, medians, peak_bytes, ratio_row
 from benchmarks.models import ours, peer, random_tokens
 from interp.analyses import induction
@@ -143,6 +144,7 @@ CASES: dict[str, Callable[[], Iterator[Row]]] = {
     "idle_points": idle_points,
     "head_scores": head_scores,
     "generation": generation,
+    "moe": mixture,
     "loading": loading,
     "command_line": command_line,
 }
