@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
+from benchmarks.experts import mixture
 from benchmarks.measuring import Row, fresh_medians, in_fresh_process, medians, peak_bytes, ratio_row
 from benchmarks.models import ours, peer, random_tokens
 from benchmarks.sweeps import budgets, residual_sweep, traces
@@ -147,6 +148,7 @@ CASES: dict[str, Callable[[], Iterator[Row]]] = {
     "residual_sweep": residual_sweep,
     "traces": traces,
     "budgets": budgets,
+    "moe": mixture,
     "loading": loading,
     "command_line": command_line,
 }

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from interp.models.config import ModelConfig
 from interp.models.families.registry import family_of
-from interp.models.loading import known_models, open_checkpoint
+from interp.models.loading import known_models, open_checkpoint, preset_named
 from interp.models.sources.checkpoint import Progress
 from interp.models.tokenizer import Tokenizer
 
@@ -30,11 +30,13 @@ class Description:
 def describe(
     name_or_path: str | os.PathLike[str], *, revision: str | None = None, progress: Progress | None = None
 ) -> Description:
-    """Describe whatever `load` takes: a known name, a `.gguf` file, a folder or a hub id; raises what `load` raises.
+    """Describe a preset, or whatever `load` takes: a known name, a `.gguf` file, a folder or a hub id.
 
-    The hash reads every byte of the weights once, unless it is known already.
+    The hash reads every byte of the weights once, unless it is known already. Raises what `load` raises.
     """
     name = os.fspath(name_or_path)
+    if (shape := preset_named(name)) is not None:
+        return Description(name=name, config=shape.config, source=shape.source, is_preset=True, licence=shape.licence)
     checkpoint = open_checkpoint(name_or_path, revision=revision, progress=progress)
     config, tokenizer = family_of(checkpoint).config(checkpoint), checkpoint.tokenizer()
     known = next((model for model in known_models() if model.name == name), None)

@@ -17,6 +17,7 @@ from interp.errors import LoadError, UsageError, nearest
 from interp.models.config import ModelConfig
 from interp.models.families.registry import family_of
 from interp.models.filling import assignments, check_copies, fill
+from interp.models.presets import Preset, presets
 from interp.models.sources import wheel
 from interp.models.sources.checkpoint import Checkpoint, Progress
 from interp.models.sources.files import PICKLE_SUFFIXES, refuse_pickle
@@ -95,9 +96,21 @@ def load(
 def read_config(
     name_or_path: str | os.PathLike[str], *, revision: str | None = None, progress: Progress | None = None
 ) -> ModelConfig:
-    """The shape of a model without its weights: what `load` would build. Names and errors are those of `load`."""
+    """The shape of a model without its weights: what `load` would build. Names and errors are those of `load`.
+
+    A preset has a shape too, though `load` has no weights for it.
+    """
+    if (known := preset_named(name_or_path)) is not None:
+        return known.config
     checkpoint = open_checkpoint(name_or_path, revision=revision, progress=progress)
     return family_of(checkpoint).config(checkpoint)
+
+
+def preset_named(name_or_path: str | os.PathLike[str]) -> Preset | None:
+    """The preset that a name means: none where it is a known model, or where a file or folder is called that."""
+    name = _name(name_or_path)
+    means_preset = name in presets() and name not in wheel.WHEEL_MODELS and not _look_up(name)[1]
+    return presets()[name] if means_preset else None
 
 
 def open_checkpoint(
@@ -155,6 +168,11 @@ def _open(name: str, revision: str | None, progress: Progress | None) -> Checkpo
         from interp.models.sources.hub import open_hub  # takes a third of a second to import
 
         return open_hub(name, revision)
+    if (shape := presets().get(name)) is not None:
+        raise LoadError(
+            f"{name!r} is a preset: its shape is known, its weights are not here. Load the folder that holds them, or "
+            f"the hub id {shape.repository!r}; `interp models show {name}` tells what they will take."
+        )
     raise LoadError(
         f"{name!r} is neither a known model, a file, a folder, nor a hub id.{nearest(name, wheel.WHEEL_MODELS)} Known: "
         f"{', '.join(wheel.WHEEL_MODELS)}."

@@ -7,10 +7,13 @@ taken at the chosen ones, or the softmax over the chosen alone, divided by their
 computes only the tokens that chose it. Values keep the token axes: [batch, pos, slot, …], slot 0 the first choice.
 """
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from interp.errors import HookError
 from interp.hooks import HookPoint
 from interp.models.config import Activation, ModelConfig, MoEConfig
 from interp.models.ffn import FFN, activate, frozen
@@ -46,13 +49,24 @@ class MoE(nn.Module):
     def forward(self, normalized: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
         """The sublayer's output."""
         indices, weights = self.choose(self.hook_router(linear(normalized, self.router)))
-        out = self.mixed(normalized, self.hook_expert_indices(indices), self.hook_expert_weights(weights))
+        indices = self.hook_expert_indices(indices)
+        if self.hook_expert_indices.edited:
+            self._check_edited(indices)
+        out = self.mixed(normalized, indices, self.hook_expert_weights(weights))
         if self.shared is not None:
             common = self.shared.written(normalized)
             if self.shared_gate is not None:
                 common = common * linear(normalized, self.shared_gate).sigmoid()
             out = out + self.shared.hook_out(common)
         return self.hook_out(out)
+
+    def _check_edited(self, indices: Int[Tensor, "batch pos slot"]) -> None:
+        outside = indices[(indices < 0) | (indices >= self.moe.n_experts)]
+        if len(outside):
+            raise HookError(
+                f"The hook at {self.hook_expert_indices.name} chose expert {int(outside[0])}; there are 0 to "
+                f"{self.moe.n_experts - 1}."
+            )
 
     def choose(
         self, logits: Float[Tensor, "batch pos expert"]
@@ -77,10 +91,23 @@ class MoE(nn.Module):
         """The weighted sum of the chosen experts' outputs."""
         queue = Queue(indices, self.moe.n_experts)
         rows = normalized.flatten(0, 1)[queue.order // indices.shape[-1]]
+        seen = self.hook_pre.listened or self.hook_pre_linear.listened or self.hook_post.listened
+        written = self.watched(queue, rows) if seen else queue.each(rows, self.expert)
+        outputs = self.hook_expert_out(queue.by_slot(written))
+        return (outputs * weights[..., None]).sum(-2)
+
+    def expert(self, rows: Float[Tensor, "pair d_model"], expert: int) -> Float[Tensor, "pair d_model"]:
+        """What one expert writes. Its neurons' coefficients stay in the processor's cache: nobody else sees them."""
+        gated = activate(self.activation, linear(rows, self.gates[expert]))
+        pre_linear = linear(rows, self.ups[expert])
+        differentiated = gated.requires_grad or pre_linear.requires_grad
+        return linear(gated * pre_linear if differentiated else gated.mul_(pre_linear), self.downs[expert])
+
+    def watched(self, queue: "Queue", rows: Float[Tensor, "pair d_model"]) -> Float[Tensor, "pair d_model"]:
+        """The same by way of the hook points, each of which sees all experts together."""
         gated = activate(self.activation, queue.seen(self.hook_pre, queue.through(rows, self.gates)))
         post = queue.seen(self.hook_post, gated * queue.seen(self.hook_pre_linear, queue.through(rows, self.ups)))
-        outputs = self.hook_expert_out(queue.by_slot(queue.through(post, self.downs)))
-        return (outputs * weights[..., None]).sum(-2)
+        return queue.through(post, self.downs)
 
     def weights(self) -> dict[str, Tensor]:
         """Weights by name, input axis first, as views; those of experts begin with the expert axis."""
@@ -101,12 +128,20 @@ class Queue:
         self.back = self.order.argsort()
         self.counts: list[int] = torch.bincount(flat, minlength=n_experts).tolist()
 
+    def each(
+        self,
+        rows: Float[Tensor, "pair d_in"],
+        function: Callable[[Float[Tensor, "own d_in"], int], Float[Tensor, "own d_out"]],
+    ) -> Float[Tensor, "pair d_out"]:
+        """A function of the rows that chose an expert, and of that expert; for all who were chosen."""
+        parts = torch.split(rows, self.counts)
+        return torch.cat([function(part, expert) for expert, part in enumerate(parts) if len(part)])
+
     def through(
         self, rows: Float[Tensor, "pair d_in"], weights: Float[Tensor, "expert d_out d_in"]
     ) -> Float[Tensor, "pair d_out"]:
         """Each expert's linear map on the rows that chose it."""
-        parts = torch.split(rows, self.counts)
-        return torch.cat([linear(part, weights[expert]) for expert, part in enumerate(parts) if len(part)])
+        return self.each(rows, lambda part, expert: linear(part, weights[expert]))
 
     def by_slot(self, rows: Float[Tensor, "pair width"]) -> Float[Tensor, "batch pos slot width"]:
         """The rows where their tokens are."""

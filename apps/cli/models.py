@@ -20,6 +20,7 @@ Example:
 SHOW_EPILOG = """\b
 Examples:
   interp models show                        the default model
+  interp models show llama-3.1-70b          a preset: published figures, no weights
   interp models show path/to/model.gguf
   interp models show path/to/folder --json
 """
@@ -37,33 +38,44 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no m
 Debug = Annotated[bool, typer.Option("--debug", hidden=True)]
 
 
-@app.command("list", epilog=LIST_EPILOG, short_help="Models that can be loaded by name.")
+@app.command("list", epilog=LIST_EPILOG, short_help="Models that can be loaded by name, and presets.")
 def list_models(as_json: AsJson = False, debug: Debug = False) -> None:
     """List the models that can be loaded by name: licence, size, and whether they are on this machine.
 
+    Then the presets: published shapes that `interp models show` and `interp points` describe without any weights.
     Folders, .gguf files and Hugging Face Hub ids can be loaded as well, wherever a model is asked for.
     """
     from interp.apps.cli.output import show, table, write_json
     from interp.apps.facts import size
     from interp.models.loading import known_models
+    from interp.models.planner import parameters
+    from interp.models.presets import presets
 
     known = known_models()
+    shapes = [(shape, parameters(shape.config).total) for shape in presets().values()]
     if as_json:
         names = ("name", "description", "licence", "terms", "source", "n_bytes", "cached", "path")
-        write_json({"models": [{name: getattr(model, name) for name in names} for model in known]})
+        models = [{name: getattr(model, name) for name in names} for model in known]
+        listed = [
+            {"name": shape.name, "parameters": count, "licence": shape.licence, "source": shape.source}
+            for shape, count in shapes
+        ]
+        write_json({"models": models, "presets": listed})
         return
     rows = [
         (model.name, model.licence, size(model.n_bytes), "yes" if model.cached else "no", model.description)
         for model in known
     ]
-    show(table(["name", "licence", "size>", "here", "what it is"], rows))
+    known_table = table(["name", "licence", "size>", "here", "what it is"], rows)
+    cells = [(shape.name, f"{count:,}", shape.licence, shape.source) for shape, count in shapes]
+    show(known_table, "", table(["preset (a shape alone)", "parameters>", "licence", "figures from"], cells))
 
 
 @app.command("show", epilog=SHOW_EPILOG, short_help="What a model is made of.")
 @with_common("model", "device", "prefix", "seed", "out")
 def show_model(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A known name, a folder, a .gguf file or a Hub id.")
+        str, typer.Argument(metavar="NAME", help="A known name, a preset, a folder, a .gguf file or a Hub id.")
     ] = DEFAULT_MODEL,
     *,
     common: Common,

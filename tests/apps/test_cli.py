@@ -427,6 +427,24 @@ def test_a_model_without_a_tokenizer_is_described_too(run: Run, tmp_path: Path, 
     assert json.loads(printed)["tokenizer"] is None if form else "came without one" in printed
 
 
+@pytest.mark.usefixtures("unloadable")
+def test_a_preset_of_70_billion_parameters_is_described_within_a_second(run: Run) -> None:
+    run("models", "show", "llama-2-70b", "-q")  # imports
+    start = time.perf_counter()
+    code, printed, logged = run("models", "show", "llama-3.1-70b", "--json", "-q")
+    assert time.perf_counter() - start < 1
+    shown = json.loads(printed)
+    assert (code, logged, shown["parameters"], shown["preset"]) == (0, "", 70_553_706_496, True)
+    assert shown["kv_bytes_per_token"] == 2 * 80 * 8 * 128 * 4
+    assert shown["source"] == "config.json of meta-llama/Llama-3.1-70B"
+
+
+def test_a_preset_cannot_be_loaded_and_says_so(run: Run) -> None:
+    code, _, complaint = run("lens", "x", "--model", "gpt2", "-q")
+    assert code == 4
+    assert "'gpt2' is a preset" in complaint
+
+
 def test_the_known_models_are_listed(run: Run) -> None:
     code, printed, logged = run("models", "list", "--json")
     first, second = json.loads(printed)["models"]

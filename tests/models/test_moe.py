@@ -127,6 +127,15 @@ def test_an_expert_that_nobody_chose_changes_no_bit() -> None:
     assert torch.equal(model(tokens), logits)
 
 
+@pytest.mark.parametrize("point", ["pre", "pre_linear", "post", "expert_out"])
+def test_watching_the_neurons_changes_nothing(point: str) -> None:
+    """Unwatched, an expert goes through all three maps at once; watched, all experts through one after the other."""
+    model = mixture(SHARED)
+    tokens = random_tokens(model.config, 2, 9)
+    watched, _ = model.run_with_cache(tokens, f"*.mlp.hook_{point}")
+    close(watched, model(tokens))
+
+
 def test_experts_may_be_numbered_in_any_order() -> None:
     model = mixture(PLAIN)
     tokens, order = random_tokens(model.config, 2, 9), torch.tensor([3, 0, 6, 1, 5, 2, 4])
