@@ -5,7 +5,7 @@ are merged first, so that the merges of a BPE can be put in order: every way of 
 What no piece covers is written as bytes. A space is written as a low bar, `▁`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tokenizers import AddedToken, decoders, models, normalizers
@@ -31,7 +31,8 @@ def pipeline(pieces: Pieces, unknown: str | None, *, space_in_front: bool) -> Ba
     Runs of spaces that are tokens of their own are merged up to like other pieces, before all others. SentencePiece
     takes the longest such token from the left, which gives the same for runs no longer than the longest token.
     """
-    spelled = pieces._replace(tokens=[_spelled(token) for token in pieces.tokens])
+    known = frozenset(pieces.tokens)
+    spelled = pieces._replace(tokens=[_spelled(token, known) for token in pieces.tokens])
     vocabulary = {token: index for index, token in enumerate(spelled.tokens)}
     fallback = any(kind == BYTE for kind in spelled.kinds)
     backend = Backend(
@@ -78,9 +79,10 @@ def _cuts(pieces: Pieces, index: int, vocabulary: Mapping[str, int]) -> Iterator
             yield left, right
 
 
-def _spelled(token: str) -> str:
+def _spelled(token: str, known: Collection[str]) -> str:
     """Runs of spaces as the text has them when it is looked up; some files write them as they are."""
-    return BAR * len(token) if token and not token.strip(" ") else token
+    bars = BAR * len(token)
+    return bars if token and not token.strip(" ") and bars not in known else token
 
 
 def add_markers(backend: Backend, tokens: Sequence[str], kinds: Sequence[int]) -> None:

@@ -141,7 +141,11 @@ def _sentence_pieces(fields: Mapping[str, object], source: str) -> Backend:
     """SentencePiece; where the file does not say otherwise, a text is read with a space in front of it."""
     tokens = _tokens(fields, source)
     scores, space = fields.get("tokenizer.ggml.scores"), fields.get("tokenizer.ggml.add_space_prefix", True)
-    if not isinstance(scores, list) or len(scores) != len(tokens):
+    if (
+        not isinstance(scores, list)
+        or len(scores) != len(tokens)
+        or not all(isinstance(each, float) for each in scores)
+    ):
         raise LoadError(f"{source} has no tokenizer.ggml.scores for each of its {len(tokens)} tokens.")
     if not isinstance(space, bool) or "tokenizer.ggml.precompiled_charsmap" in fields:
         raise LoadError(
