@@ -15,6 +15,7 @@ from tokenizers.pre_tokenizers import PreTokenizer
 from interp.errors import LoadError, nearest
 from interp.models.sentence_piece import Pieces, add_markers, pipeline
 
+_LONGEST_PIECE = 512  # every place where a piece can be cut in two is looked at
 _ROLE_KEYS = {"bos": "bos_token_id", "eos": "eos_token_id", "pad": "padding_token_id", "unk": "unknown_token_id"}
 
 # The split of Llama 3 and of Qwen 2: contractions, words with one leading non-letter, up to three digits or one,
@@ -152,6 +153,8 @@ def _sentence_pieces(fields: Mapping[str, object], source: str) -> Backend:
             f"{source} has a tokenizer that rewrites text in a way that is not known here. Load the model's Hugging "
             "Face folder with its tokenizer.json instead."
         )
+    if any(len(token) > _LONGEST_PIECE for token in tokens):
+        raise LoadError(f"{source} is damaged: a token of its vocabulary has more than {_LONGEST_PIECE} characters.")
     unknown = roles_from_gguf(fields, source).get("unk")
     return pipeline(Pieces(tokens, scores, _kinds(fields, len(tokens), source)), unknown, space_in_front=space)
 

@@ -80,6 +80,7 @@ def test_every_cut_of_a_piece_in_two_pieces_is_a_merge_the_longer_left_part_firs
         ({"scores": ["1"] * 271}, "no tokenizer.ggml.scores for each of its 271 tokens"),
         ({"scores": [1.0]}, "no tokenizer.ggml.scores for each of its 271 tokens"),
         ({"token_type": [1]}, "no tokenizer.ggml.token_type for each of its 271 tokens"),
+        ({"tokens": [*TOKENS[:-1], "a" * 513]}, "has more than 512 characters"),
         ({"add_space_prefix": 1}, "rewrites text in a way that is not known"),
         ({"precompiled_charsmap": [1]}, "rewrites text in a way that is not known"),
     ],
