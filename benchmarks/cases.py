@@ -8,6 +8,7 @@ import torch
 from benchmarks.experts import mixture
 from benchmarks.measuring import Row, fresh_medians, in_fresh_process, medians, peak_bytes, ratio_row
 from benchmarks.models import ours, peer, random_tokens
+from benchmarks.sharded import sharded
 from interp.analyses import induction
 from interp.hooks import HookPoint, recorders_active
 
@@ -146,5 +147,6 @@ CASES: dict[str, Callable[[], Iterator[Row]]] = {
     "generation": generation,
     "moe": mixture,
     "loading": loading,
+    "sharded": sharded,
     "command_line": command_line,
 }
