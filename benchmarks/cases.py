@@ -8,6 +8,7 @@ import torch
 from benchmarks.experts import mixture
 from benchmarks.measuring import Row, fresh_medians, in_fresh_process, medians, peak_bytes, ratio_row
 from benchmarks.models import ours, peer, random_tokens
+from benchmarks.sharded import sharded
 from benchmarks.sweeps import budgets, residual_sweep, traces
 from interp.analyses import induction
 from interp.hooks import HookPoint, recorders_active
@@ -150,5 +151,6 @@ CASES: dict[str, Callable[[], Iterator[Row]]] = {
     "budgets": budgets,
     "moe": mixture,
     "loading": loading,
+    "sharded": sharded,
     "command_line": command_line,
 }

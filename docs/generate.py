@@ -65,4 +65,6 @@ def families() -> str:
 if __name__ == "__main__":
     (HERE / "hook-points.md").write_text(hook_points(), encoding="utf-8")
     readme = HERE.parent / "README.md"
-    readme.write_text(FAMILY_TABLE.sub(families().replace("\\", r"\\"), readme.read_text(encoding="utf-8")), encoding="utf-8")
+    readme.write_text(
+        FAMILY_TABLE.sub(families().replace("\\", r"\\"), readme.read_text(encoding="utf-8")), encoding="utf-8"
+    )

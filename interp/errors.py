@@ -39,9 +39,27 @@ class Cancelled(InterpError):
 
 
 class LoadError(InterpError):
-    """A model, tokenizer or data file could not be loaded; nothing was left half-done. Exit code 4."""
+    """A model, tokenizer or data file could not be loaded; nothing was left half-done. Exit code 4.
+
+    Messages repeat what a file says. Whatever that is, they are of bounded length, and no terminal obeys them.
+    """
 
     exit_code = 4
+
+    def __init__(self, message: str) -> None:
+        super().__init__(_printable(message))
+
+
+def _printable(message: str, longest: int = 2000) -> str:
+    """The message, control characters and halves of characters escaped, the middle of an endless one left out."""
+    if len(message) > longest:
+        half = longest // 2
+        message = f"{message[:half]} … ({len(message) - 2 * half} characters) … {message[-half:]}"
+    if message.isprintable():
+        return message
+    return "".join(
+        each if each.isprintable() or each == "\n" else each.encode("unicode_escape").decode() for each in message
+    )
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> str:

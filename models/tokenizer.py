@@ -21,6 +21,7 @@ from tokenizers import Tokenizer as Backend
 from interp.errors import LoadError, UsageError
 from interp.models.byte_level import CHARACTER_OF_BYTE, bytes_of
 from interp.models.prompt_formats import PrefixPolicy, chat_format, check_policy, document_separator
+from interp.models.sources.files import check_length, file_of, file_size
 from interp.models.tokenizer_files import backend_from_gguf, backend_from_json, roles_from_folder, roles_from_gguf
 
 
@@ -65,8 +66,9 @@ class Tokenizer:
     def from_file(cls, path: str | Path) -> "Tokenizer":
         """Read `tokenizer.json` (the file, or its folder) and what `tokenizer_config.json` says beside it."""
         path = Path(path)
-        file = path / "tokenizer.json" if path.is_dir() else path
+        file = (file_of(path, "tokenizer.json") or path / "tokenizer.json") if path.is_dir() else path
         try:
+            check_length(file_size(file), f"The tokenizer file {file}")
             text = file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise LoadError(f"The tokenizer file {file} cannot be read: {error}.") from error

@@ -4,7 +4,6 @@ A GGUF states the pre-tokenizer of byte-level BPE only by name. The names below 
 any other is refused, since a near miss splits text differently from training and no later check would notice.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -14,7 +13,9 @@ from tokenizers.pre_tokenizers import PreTokenizer
 
 from interp.errors import LoadError, nearest
 from interp.models.sentence_piece import Pieces, add_markers, pipeline
+from interp.models.sources.files import file_of, read_json
 
+_LONGEST_PIECE = 512  # every place where a piece can be cut in two is looked at
 _ROLE_KEYS = {"bos": "bos_token_id", "eos": "eos_token_id", "pad": "padding_token_id", "unk": "unknown_token_id"}
 
 # The split of Llama 3 and of Qwen 2: contractions, words with one leading non-letter, up to three digits or one,
@@ -73,7 +74,9 @@ def backend_from_json(text: str, source: str) -> Backend:
     """
     try:
         backend = Backend.from_str(text)
-    except Exception as error:  # the library raises nothing narrower
+    except BaseException as error:  # the library raises nothing narrower, and a panic of its Rust code is no Exception
+        if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
+            raise
         raise LoadError(f"{source} does not describe a tokenizer: {error}.") from error
     backend.no_truncation()
     backend.no_padding()
@@ -83,15 +86,10 @@ def backend_from_json(text: str, source: str) -> Backend:
 
 def roles_from_folder(folder: Path) -> dict[str, str]:
     """Which token is bos, eos, pad and unk according to `tokenizer_config.json`; empty if there is no such file."""
-    file = folder / "tokenizer_config.json"
-    if not file.exists():
+    file = file_of(folder, "tokenizer_config.json")
+    if file is None:
         return {}
-    try:
-        stated = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise LoadError(f"{file} is not valid JSON: {error}.") from error
-    if not isinstance(stated, dict):
-        raise LoadError(f"{file} must hold a JSON object, not a {type(stated).__name__}.")
+    stated = read_json(file)
     roles = {role: _content(stated.get(f"{role}_token")) for role in _ROLE_KEYS}
     return {role: token for role, token in roles.items() if token is not None}
 
@@ -141,13 +139,19 @@ def _sentence_pieces(fields: Mapping[str, object], source: str) -> Backend:
     """SentencePiece; where the file does not say otherwise, a text is read with a space in front of it."""
     tokens = _tokens(fields, source)
     scores, space = fields.get("tokenizer.ggml.scores"), fields.get("tokenizer.ggml.add_space_prefix", True)
-    if not isinstance(scores, list) or len(scores) != len(tokens):
+    if (
+        not isinstance(scores, list)
+        or len(scores) != len(tokens)
+        or not all(isinstance(each, float) for each in scores)
+    ):
         raise LoadError(f"{source} has no tokenizer.ggml.scores for each of its {len(tokens)} tokens.")
     if not isinstance(space, bool) or "tokenizer.ggml.precompiled_charsmap" in fields:
         raise LoadError(
             f"{source} has a tokenizer that rewrites text in a way that is not known here. Load the model's Hugging "
             "Face folder with its tokenizer.json instead."
         )
+    if any(len(token) > _LONGEST_PIECE for token in tokens):
+        raise LoadError(f"{source} is damaged: a token of its vocabulary has more than {_LONGEST_PIECE} characters.")
     unknown = roles_from_gguf(fields, source).get("unk")
     return pipeline(Pieces(tokens, scores, _kinds(fields, len(tokens), source)), unknown, space_in_front=space)
 

@@ -1,12 +1,15 @@
 """`make soak`: one model shared by threads that record, edit and fail, for minutes; no logit moves, no memory grows.
 
 `python tests/soak.py SECONDS [MODEL]` ends with exit code 1, and says why, if a run without hooks no longer gives the
-logits of the first one to the bit, or if the process grows after it has warmed up.
+logits of the first one to the bit, or if the process grows after it has warmed up. `python tests/soak.py damaged COUNT
+[FIRST]` loads so many damaged models instead (`fuzz.py`), and ends so if one of them does harm.
 """
 
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import psutil
 import torch
@@ -61,6 +64,20 @@ def main(seconds: float = 120, name: str = "smollm2-135m") -> int:
     return 0
 
 
+def damaged(count: int = 300, first: int = 0) -> int:
+    """Load so many damaged models, each in a child process; the exit code."""
+    import fuzz
+
+    refused = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for mutation, outcome, complaints in fuzz.run(Path(folder), count, first):
+            refused += outcome.kind == "refused"
+            if complaints:
+                return complain(f"{mutation}: {'; '.join(complaints)}")
+    print(f"{count} damaged models: {refused} refused, {count - refused} as they were")
+    return 0
+
+
 def complain(why: str) -> int:
     """Say why, and the exit code of a failure."""
     print(f"soak: {why}", file=sys.stderr)
@@ -68,4 +85,6 @@ def complain(why: str) -> int:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["damaged"]:
+        sys.exit(damaged(*map(int, sys.argv[2:4])))
     sys.exit(main(float(sys.argv[1]) if len(sys.argv) > 1 else 120, *sys.argv[2:3]))

@@ -1,5 +1,9 @@
 """The soak test works; `make soak` runs it for longer."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
+import fuzz
 import pytest
 import soak
 
@@ -7,3 +11,18 @@ import soak
 def test_a_short_soak_passes(capsys: pytest.CaptureFixture[str]) -> None:
     assert soak.main(seconds=3) == 0
     assert "memory steady" in capsys.readouterr().out
+
+
+def test_damage_that_does_harm_ends_the_soak(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(folder: Path, count: int, first: int) -> Iterator[tuple[str, fuzz.Outcome, list[str]]]:
+        assert folder.is_dir()
+        for seed in range(first, first + count):
+            yield f"seed {seed}", fuzz.Outcome("refused", "no"), ["opened /etc/passwd"] if seed == 12 else []
+
+    monkeypatch.setattr("fuzz.run", run)
+    assert soak.damaged(5, 0) == 0
+    assert "5 damaged models: 5 refused, 0 as they were" in capsys.readouterr().out
+    assert soak.damaged(5, 10) == 1
+    assert "seed 12: opened /etc/passwd" in capsys.readouterr().err

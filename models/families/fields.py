@@ -1,11 +1,13 @@
 """Typed reading of a published configuration, which remembers what was read so that the rest can be refused."""
 
 import fnmatch
-import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from interp.errors import LoadError
+
+_LARGEST = 3.4028234663852886e38
+"""The largest number of float32. JSON's numbers have no bound."""
 
 
 class Fields:
@@ -21,10 +23,10 @@ class Fields:
         return key in self._stated
 
     def integer(self, key: str, default: int | None = None) -> int:
-        """A whole number."""
+        """A whole number of at most 64 bits, so that sizes reckoned with it stay numbers."""
         value = self._take(key, default)
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise self._wrong(key, value, "a whole number")
+        if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**63:
+            raise self._wrong(key, value, "a whole number of at most 64 bits")
         return value
 
     def nullable(self, key: str, default: int | None) -> int | None:
@@ -40,10 +42,9 @@ class Fields:
         return self.number(key, default)
 
     def number(self, key: str, default: float | None = None) -> float:
-        """A finite number."""
+        """A number that is finite in float32, in which it will be used."""
         value = self._take(key, default)
-        largest = sys.float_info.max  # JSON's whole numbers have no bound
-        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= largest:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _LARGEST:
             raise self._wrong(key, value, "a finite number")
         return float(value)
 
@@ -92,9 +93,9 @@ class Fields:
     def same_in_all_layers(self, key: str, n_layers: int, default: int | None = None) -> int:
         """A whole number that may be stated once, or as a list with one entry a layer, all of them equal."""
         value = self._take(key, default)
-        if isinstance(value, list) and len(value) == n_layers and len(set(value)) == 1:
+        if isinstance(value, list) and len(value) == n_layers and all(each == value[0] for each in value):
             value = value[0]
-        if isinstance(value, bool) or not isinstance(value, int):
+        if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**63:
             raise self._wrong(key, value, f"a whole number, or the same one for each of {n_layers} layers")
         return value
 
@@ -102,7 +103,7 @@ class Fields:
         """Refuse a field that is stated and differs from the only value supported here."""
         stated = self._take(key, value)
         if stated != value:
-            raise LoadError(f"{self.source}: {key} is {stated!r}; only {value!r} is supported here.")
+            raise LoadError(f"{self.source}: {key} is {_short(stated)}; only {value!r} is supported here.")
 
     def refuse_others(self, harmless: Iterable[str]) -> None:
         """Refuse every field that nobody read and that is not known to leave the computation alone (shell patterns)."""

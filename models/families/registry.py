@@ -1,5 +1,7 @@
 """All families. To add one: write its file with a `FAMILY`, and name it here."""
 
+from collections.abc import Mapping
+
 from interp.errors import LoadError, nearest
 from interp.models.families import (
     bloom,
@@ -63,6 +65,7 @@ FAMILIES: tuple[Family, ...] = (
 
 def family_of(checkpoint: Checkpoint) -> Family:
     """The family that reads this checkpoint; raises `LoadError` listing the supported architectures."""
+    _check_layers(checkpoint, checkpoint.fields)
     readable = [family for family in FAMILIES if family.layout == checkpoint.layout]
     for family in readable:
         if checkpoint.architecture in family.architectures:
@@ -72,3 +75,18 @@ def family_of(checkpoint: Checkpoint) -> Family:
         f"{checkpoint.source} has the architecture {checkpoint.architecture!r}, which is not supported."
         f"{nearest(checkpoint.architecture, known)} Supported: {', '.join(known)}."
     )
+
+
+_LAYERS = ("num_hidden_layers", "num_layers", "n_layers", "n_layer")
+
+
+def _check_layers(checkpoint: Checkpoint, fields: Mapping[str, object]) -> None:
+    """Refuse more layers than there are tensors before a family writes out what each of them is like."""
+    present = len(checkpoint.shapes)
+    for key, value in fields.items():
+        stated = key in _LAYERS or key.endswith(".block_count")
+        if stated and isinstance(value, int) and value > present:
+            raise LoadError(f"{checkpoint.source} should have {value} layers but holds only {present} tensors.")
+    inner = fields.get("text_config")
+    if isinstance(inner, dict):
+        _check_layers(checkpoint, inner)

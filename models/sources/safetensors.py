@@ -6,6 +6,7 @@ to back. It is read with plain file reads: a memory map would count the whole fi
 
 import functools
 import math
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from interp.models.sources.files import (
     PICKLE_SUFFIXES,
     Cursor,
     combined_sha256,
+    file_of,
     file_size,
     parse_json,
     read_bytes,
@@ -34,6 +36,7 @@ _ITEM_BYTES = {
 }
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
+_MAX_AXES, _MAX_AXIS = 8, 2**48
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,8 @@ def open_folder(folder: str | Path, source: str | None = None) -> Checkpoint:
     """Open a model folder; `source` is what to call it, if not its path. Raises `LoadError` for a damaged one."""
     folder = Path(folder)
     source = source or str(folder)
-    config = folder / "config.json"
-    if not config.is_file():
+    config = file_of(folder, "config.json")
+    if config is None:
         raise LoadError(f"{source} has no config.json, so it is no model folder in Hugging Face layout.")
     fields = read_json(config)
     files = _weight_files(folder, source)
@@ -73,28 +76,35 @@ def _architecture(fields: Mapping[str, object], config: Path) -> str:
         case [str(name)]:
             return name
         case stated:
-            raise LoadError(f"{config} must name one architecture under 'architectures', not {stated!r}.")
+            raise LoadError(f"{config} must name one architecture under 'architectures', not {reprlib.repr(stated)}.")
 
 
 def _weight_files(folder: Path, source: str) -> list[Path]:
     """The safetensors files of the model: the shards that the index names, or the single file."""
-    index = folder / _INDEX
-    if index.is_file():
-        placement = read_json(index).get("weight_map")
-        if not isinstance(placement, dict) or not all(isinstance(name, str) for name in placement.values()):
-            raise LoadError(f"{index} has no weight_map from tensor names to file names.")
-        names = sorted(set(placement.values()))
-        outside = [name for name in names if Path(name).name != name]
-        absent = [name for name in names if not (folder / name).is_file()]
-        if outside or absent:
-            raise LoadError(f"{index} names files that are not in the folder: {', '.join(outside + absent)}.")
-        return [folder / name for name in names]
-    if (folder / _SINGLE).is_file():
-        return [folder / _SINGLE]
+    index, single = file_of(folder, _INDEX), file_of(folder, _SINGLE)
+    if index is not None:
+        return _shards(folder, index)
+    if single is not None:
+        return [single]
     pickles = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLE_SUFFIXES)
     if pickles:
         refuse_pickle(f"{source}: {pickles[0]}")
     raise LoadError(f"{source} holds neither {_SINGLE} nor {_INDEX}, so there are no weights to load.")
+
+
+def _shards(folder: Path, index: Path) -> list[Path]:
+    """The files that an index names, each of which must lie in the folder itself."""
+    placement = read_json(index).get("weight_map")
+    if not isinstance(placement, dict) or not all(isinstance(name, str) for name in placement.values()):
+        raise LoadError(f"{index} has no weight_map from tensor names to file names.")
+    names = sorted(set(placement.values()))
+    outside = [name for name in names if Path(name).name != name or not name.isprintable() or len(name) > 255]
+    if not outside:
+        found = {name: file_of(folder, name) for name in names}
+        outside = [name for name, path in found.items() if path is None]
+    if outside:
+        raise LoadError(f"{index} names files that are not in the folder: {', '.join(outside)}.")
+    return [folder / name for name in names]
 
 
 def _merged(files: list[Path], source: str) -> dict[str, _Stored]:
@@ -136,10 +146,12 @@ def read_header(path: Path) -> dict[str, _Stored]:
 def _span(name: str, entry: object, path: Path) -> tuple[int, int, str, tuple[int, ...]]:
     match entry:
         case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(first), int(last)]} if dtype in _ITEM_BYTES:
-            whole = all(type(axis) is int and axis >= 0 for axis in shape)
+            whole = len(shape) <= _MAX_AXES and all(type(axis) is int and 0 <= axis <= _MAX_AXIS for axis in shape)
             if whole and first >= 0 and last - first == math.prod(shape) * _ITEM_BYTES[dtype]:
                 return first, last, dtype, tuple(shape)
-    raise LoadError(f"{path} is damaged: its header describes tensor {name!r} as {entry!r}, which cannot be.")
+    raise LoadError(
+        f"{path} is damaged: its header describes tensor {name!r} as {reprlib.repr(entry)}, which cannot be."
+    )
 
 
 def _read(tensors: Mapping[str, _Stored], name: str, rows: slice | None = None) -> Tensor:
@@ -159,9 +171,9 @@ def _read(tensors: Mapping[str, _Stored], name: str, rows: slice | None = None) 
 
 
 def _tokenizer(folder: Path) -> Tokenizer | None:
-    if (folder / "tokenizer.json").is_file():
+    if file_of(folder, "tokenizer.json") is not None:
         return Tokenizer.from_file(folder)
-    older = [name for name in ("tokenizer.model", "vocab.json", "merges.txt") if (folder / name).is_file()]
+    older = [name for name in ("tokenizer.model", "vocab.json", "merges.txt") if file_of(folder, name) is not None]
     if older:
         raise LoadError(
             f"{folder} has {older[0]} but no tokenizer.json. Write one with transformers: "
