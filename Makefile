@@ -29,8 +29,9 @@ demo: $(READY)  ## the first real result: lens and induction heads of SmolLM2-13
 browser:  ## a Chromium for the tests of HTML pages, installed with apt if there is none
 	@sh tests/apps/browser.sh
 
+# Two processes with one thread each: most models are tiny, and threads that wait for each other cost more than they give.
 test: $(READY) browser  ## all tests
-	@$(BIN)/python -m pytest
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(READY)  ## style, imports, formatting
 	@$(BIN)/ruff check .

@@ -32,6 +32,15 @@ def smollm2() -> "Transformer":
 
 
 @pytest.fixture
+def two_threads() -> Iterator[None]:
+    """For comparisons of real models: in which order the reference sums, and so its rounding, depends on the threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
 def shapes_unchecked() -> Iterator[None]:
     """For tests of what happens when a caller breaks an annotation: the run-time check would speak first."""
     jaxtyping.config.update("jaxtyping_disable", True)

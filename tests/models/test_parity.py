@@ -122,6 +122,7 @@ def long_text(smollm2: Transformer, length: int) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("two_threads")
 def test_the_default_model_gives_the_reference_logits(smollm2: Transformer, hf_smollm2: torch.nn.Module) -> None:
     """Within 2e-4 on five natural texts of 8 to 1,000 tokens, one by one and in padded batches.
 
