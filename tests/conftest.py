@@ -31,6 +31,15 @@ def smollm2() -> "Transformer":
     return interp.load("smollm2-135m", device="cpu")
 
 
+@pytest.fixture(scope="session")
+def gemma3() -> "Transformer":
+    """The second model, Gemma 3 270M, as `smollm2`. To run its tests is to accept the Gemma Terms of Use."""
+    import interp
+
+    interp.pull("gemma3-270m", accept_terms=True)
+    return interp.load("gemma3-270m", device="cpu")
+
+
 @pytest.fixture
 def shapes_unchecked() -> Iterator[None]:
     """For tests of what happens when a caller breaks an annotation: the run-time check would speak first."""
