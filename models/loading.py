@@ -14,6 +14,7 @@ import torch
 
 from interp import __version__
 from interp.errors import LoadError, UsageError, nearest
+from interp.models.certificates import quoted
 from interp.models.config import ModelConfig
 from interp.models.families.registry import family_of
 from interp.models.filling import assignments, check_copies, fill
@@ -213,14 +214,17 @@ def _build(
     todo = assignments(family, config, checkpoint)
     check_copies(family, config, checkpoint)
     tokenizer = checkpoint.tokenizer()
-    provenance = {
+    sha256 = checkpoint.sha256()
+    provenance: dict[str, object] = {
         "model": name,
         "source": checkpoint.source,
-        "weights_sha256": checkpoint.sha256(),
+        "weights_sha256": sha256,
         "dtype": str(dtype).removeprefix("torch."),
         "device": str(device),
         "versions": {"interp": __version__, "torch": torch.__version__, "python": platform.python_version()},
     }
+    if (verified := quoted(sha256)) is not None:
+        provenance["verified"] = verified
     with torch.inference_mode(False):  # tensors made in inference mode could never take part in a gradient
         model = Transformer(
             config,

@@ -31,6 +31,15 @@ def smollm2() -> "Transformer":
     return interp.load("smollm2-135m", device="cpu")
 
 
+@pytest.fixture(scope="session")
+def gemma3() -> "Transformer":
+    """The second model, Gemma 3 270M, as `smollm2`. To run its tests is to accept the Gemma Terms of Use."""
+    import interp
+
+    interp.pull("gemma3-270m", accept_terms=True)
+    return interp.load("gemma3-270m", device="cpu")
+
+
 @pytest.fixture
 def two_threads() -> Iterator[None]:
     """For comparisons of real models: in which order the reference sums, and so its rounding, depends on the threads."""

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from interp.models.config import ModelConfig
     from interp.models.description import Description
+    from interp.models.verify import Verification
 
 LIST_EPILOG = """\b
 Example:
@@ -23,6 +24,12 @@ Examples:
   interp models show llama-3.1-70b          a preset: published figures, no weights
   interp models show path/to/model.gguf
   interp models show path/to/folder --json
+"""
+VERIFY_EPILOG = """\b
+Examples:
+  interp models verify                      the default model
+  interp models verify path/to/folder --dtype bfloat16
+  interp models verify path/to/model.gguf --json
 """
 PULL_EPILOG = """\b
 Examples:
@@ -149,6 +156,58 @@ def _document(described: "Description", dtype: "torch.dtype") -> dict[str, objec
         "points": [{"name": name, "shape": shape, "where": where} for name, (shape, where) in shapes],
         "tokenizer": words,
     }
+
+
+@app.command("verify", epilog=VERIFY_EPILOG, short_help="Is what is loaded right? Comparisons, and a certificate.")
+@with_common("model", "prefix", "out")
+def verify_model(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A known name, a folder, a .gguf file or a Hub id.")
+    ] = DEFAULT_MODEL,
+    *,
+    common: Common,
+) -> None:
+    """Verify a model on this machine, and keep the outcome as a certificate that later results quote.
+
+    Compared are: all recorded values with the equations of their hook points, token by token with all at once, padded
+    batches with single texts, the device with the CPU, and the same weights in `transformers` where it is installed and
+    can read them. Ends with 1 if a comparison fails.
+    """
+    from interp.apps.cli.output import write_json, write_message
+    from interp.apps.cli.session import working
+    from interp.models.verify import certify
+
+    with working(f"Verifying {name}", common) as progress:
+        verified, path = certify(name, device=common.device, dtype=common.dtype, seed=common.seed, progress=progress)
+    if common.as_json:
+        write_json({**verified.to_dict(), "certificate": path})
+    else:
+        _show_lines(verified)
+        if not common.quiet:
+            write_message(f"Certificate: {path}")
+    if not verified.passed:
+        raise typer.Exit(1)
+
+
+def _show_lines(verified: "Verification") -> None:
+    from interp.apps.cli.output import show, table
+
+    words = {True: "ok", False: "FAILED", None: "not compared"}
+    rows = [
+        (
+            line.compared,
+            "not a number" if line.error is None and line.passed is False else _figure(line.error),
+            _figure(line.tolerance if line.passed is not None else None),
+            words[line.passed],
+            line.note,
+        )
+        for line in verified.lines
+    ]
+    show(table(["compared", "worst error>", "tolerance>", "outcome", "why"], rows))
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.1e}" if value else "0"
 
 
 @app.command("pull", epilog=PULL_EPILOG, short_help="Bring a model onto this machine.")

@@ -147,7 +147,7 @@ def rotary_from(
 def _yarn(inner: Fields, n_ctx: int) -> dict[str, object]:
     original = inner.integer("original_max_position_embeddings", n_ctx)
     found: dict[str, object] = {
-        "factor": inner.number("factor", n_ctx / original),
+        "factor": inner.number("factor", _stretch(n_ctx, original, inner.source)),
         "original_context": original,
         "beta_fast": inner.number("beta_fast", 32.0),
         "beta_slow": inner.number("beta_slow", 1.0),
@@ -163,13 +163,20 @@ def _longrope(inner: Fields, fields: Fields, n_ctx: int) -> dict[str, object]:
     outer = fields.integer(key) if key in fields else n_ctx
     original = inner.integer(key, outer)
     found: dict[str, object] = {
-        "factor": inner.number("factor", n_ctx / original),
+        "factor": inner.number("factor", _stretch(n_ctx, original, inner.source)),
         "original_context": original,
         "max_context": n_ctx,
         "short_factor": tuple(inner.numbers("short_factor")),
         "long_factor": tuple(inner.numbers("long_factor")),
     }
     return found | _attention_factor(inner)
+
+
+def _stretch(n_ctx: int, original: int, source: str) -> float:
+    """How many times the original context the stated one is: the factor where none is stated."""
+    if original < 1:
+        raise LoadError(f"{source}: original_max_position_embeddings is {original}; it must be positive.")
+    return n_ctx / original
 
 
 def _attention_factor(inner: Fields) -> dict[str, object]:

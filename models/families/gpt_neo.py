@@ -63,7 +63,7 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
 def _layers(fields: Fields, n_layers: int) -> tuple[LayerConfig, ...]:
     """How far each layer reads."""
     windows = {"global": None, "local": fields.integer("window_size", 256)}
-    kinds = _kinds(fields)
+    kinds = _kinds(fields, n_layers)
     if len(kinds) != n_layers or not set(kinds) <= set(windows):
         raise LoadError(
             f"{fields.source}: attention_types comes to {len(kinds)} layers of the kinds "
@@ -72,14 +72,15 @@ def _layers(fields: Fields, n_layers: int) -> tuple[LayerConfig, ...]:
     return tuple(LayerConfig(window=windows[kind]) for kind in kinds)
 
 
-def _kinds(fields: Fields) -> list[str]:
+def _kinds(fields: Fields, n_layers: int) -> list[str]:
     """The kind of each layer: `attention_types`, pairs of a pattern and its repetitions, written out.
 
-    `attention_layers` may state the same, written out already.
+    `attention_layers` may state the same, written out already. Where there are more repetitions than layers, one too
+    many is enough to see it.
     """
     stated = fields.listed("attention_types", [[["global", "local"], 12]])
     try:
-        kinds = [str(kind) for pattern, times in stated for _ in range(times) for kind in pattern]
+        kinds = [str(kind) for pattern, times in stated for _ in range(min(times, n_layers + 1)) for kind in pattern]
     except (TypeError, ValueError) as error:
         raise LoadError(f"{fields.source}: attention_types is {stated!r}; it must be pairs [kinds, times].") from error
     written_out = fields.words("attention_layers", kinds)

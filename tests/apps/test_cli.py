@@ -67,6 +67,7 @@ def test_help_documents_the_exit_codes(run: Run) -> None:
         ("models", "list"),
         ("models", "show"),
         ("models", "pull"),
+        ("models", "verify"),
     ],
 )
 def test_every_command_shows_an_example_of_itself(run: Run, words: tuple[str, ...]) -> None:

@@ -3,27 +3,40 @@
 Each fault that damage once found has a test with its name. `make soak` goes through many more seeds.
 """
 
+import copy
+import importlib
 import json
 import os
+import random
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import fuzz
 import pytest
-from mutations import CONFIG, bait, edit_gguf, edit_header, edit_placement, prepared, rebuild
+from families.case import Case
+from mutations import CONFIG, WRONG, bait, edit_gguf, edit_header, edit_placement, prepared, rebuild, walk
 from published import write_folder, write_tokenizer
 from tiny import BASE
 
 from interp.errors import LoadError
+from interp.models.assignments import assignments
 from interp.models.families.registry import family_of
 from interp.models.loading import load
+from interp.models.sources.checkpoint import Checkpoint
 from interp.models.sources.files import MAX_TEXT_BYTES, parse_json
 from interp.models.sources.gguf import open_gguf
+from interp.models.sources.memory import open_memory
 from interp.models.sources.safetensors import open_folder, read_header
 
 COUNT = 40
+CASES: dict[str, Case] = {
+    name: case
+    for path in sorted((Path(__file__).parent / "families").glob("*.py"))
+    for name, case in getattr(importlib.import_module(f"families.{path.stem}"), "CASES", {}).items()
+}
 
 
 def test_forty_damaged_models_end_in_our_error_or_load_as_they_were(tmp_path: Path) -> None:
@@ -169,16 +182,16 @@ def test_a_description_longer_than_any_model_needs_is_refused_unread(tmp_path: P
 
 
 def test_metadata_whose_entries_are_lists_are_refused(tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    (prepared(tmp_path) / "gguf").rename(copy)
+    place = tmp_path / "copy"
+    (prepared(tmp_path) / "gguf").rename(place)
     nested = struct.pack("<IIQ", 9, 9, 2) + struct.pack("<IQ", 0, 0) * 2
 
     def put(data: bytearray) -> None:
         at = data.index(key := b"llama.attention.head_count") + len(key)
         rebuild(data, bytes(data[:at]) + nested, bytes(data[at + 8 :]))
 
-    edit_gguf(copy, put)
-    checkpoint = open_gguf(copy / "model.gguf")
+    edit_gguf(place, put)
+    checkpoint = open_gguf(place / "model.gguf")
     with pytest.raises(LoadError, match=r"head_count is .*; it must be a whole number"):
         family_of(checkpoint).config(checkpoint)
 
@@ -210,6 +223,50 @@ def test_more_layers_than_tensors_are_refused_before_a_family_lists_them(tmp_pat
         (tmp_path / "config.json").write_text(json.dumps(stated))
         with pytest.raises(LoadError, match="should have 1099511627776 layers but holds only"):
             load(tmp_path, device="cpu")
+
+
+def published(name: str) -> Checkpoint:
+    """A variant of a family in memory, with its configuration as JSON would hold it."""
+    checkpoint = open_memory(CASES[name].build())
+    return replace(checkpoint, fields=json.loads(json.dumps(checkpoint.fields, default=str)))
+
+
+def read(checkpoint: Checkpoint) -> None:
+    """All that a configuration has to pass before weights are read."""
+    family = family_of(checkpoint)
+    assignments(family, family.config(checkpoint), checkpoint)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_family_reads_or_refuses_a_setting_of_any_kind(name: str) -> None:
+    whole, rng, refused = published(name), random.Random(name), 0
+    for place in range(len(walk(whole.fields))):
+        fields = copy.deepcopy(whole.fields)
+        container, key = walk(fields)[place]
+        container[key] = rng.choice(WRONG)
+        try:
+            read(replace(whole, fields=fields))
+        except LoadError:
+            refused += 1
+    assert refused > 5
+
+
+@pytest.mark.parametrize("original", [0, -5])
+@pytest.mark.parametrize("name", ["llama_yarn", "llama_longrope"])
+def test_a_context_of_no_length_is_refused_not_divided_by(name: str, original: int) -> None:
+    whole = published(name)
+    rope = {key: value for key, value in whole.fields["rope_parameters"].items() if key != "factor"}
+    fields = {**whole.fields, "rope_parameters": rope | {"original_max_position_embeddings": original}}
+    with pytest.raises(LoadError, match=f"original_max_position_embeddings is {original}; it must be positive"):
+        read(replace(whole, fields=fields))
+
+
+@pytest.mark.parametrize("stated", [[[["global"], 10**18]], [[[], 10**18]], [[["global", "local"], 10**30]]])
+def test_repetitions_without_end_are_not_written_out(stated: list[Any]) -> None:
+    whole = published("gpt_neo")
+    fields = {key: value for key, value in whole.fields.items() if key != "attention_layers"}
+    with pytest.raises(LoadError, match="attention_types comes to"):
+        read(replace(whole, fields={**fields, "attention_types": stated}))
 
 
 class Panic(BaseException):
