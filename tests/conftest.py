@@ -42,7 +42,7 @@ def gemma3() -> "Transformer":
 
 @pytest.fixture
 def two_threads() -> Iterator[None]:
-    """For comparisons of real models: in which order the reference sums, and so its rounding, depends on the threads."""
+    """For real models beside the reference, whose order of summing, and so its rounding, depends on the threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield
