@@ -102,12 +102,13 @@ def parse_json(data: bytes, source: str) -> dict[str, object]:
         return found
 
     try:
-        stated = json.loads(data, object_pairs_hook=once)
+        stated = json.loads(data.decode(), object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
         raise LoadError(f"{source} is not valid JSON: {error}.") from error
     if not isinstance(stated, dict):
         raise LoadError(f"{source} must hold a JSON object, not a {type(stated).__name__}.")
     _check_nesting(stated, source)
+    _check_characters(data, stated, source)
     return stated
 
 
@@ -119,6 +120,15 @@ def _check_nesting(stated: object, source: str) -> None:
         if not level:
             return
     raise LoadError(f"{source} is damaged: its JSON is nested more than {_MAX_NESTING} deep.")
+
+
+def _check_characters(data: bytes, stated: object, source: str) -> None:
+    """Refuse halves of characters (surrogates), which only an escape can bring in and no library takes as text."""
+    if b"\\u" in data:
+        try:
+            json.dumps(stated, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise LoadError(f"{source} is damaged: it holds half of a character, which is no text.") from error
 
 
 def _inside(value: object) -> Iterable[object]:

@@ -126,7 +126,7 @@ def test_links_in_a_circle_are_refused(single: Path) -> None:
         load(single, device="cpu")
 
 
-@pytest.mark.parametrize("name", ["x" * 300, "a\0b", "\ud800", "\x1b[2J"])
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b", "\x1b[2J"])
 def test_names_that_no_file_can_have_are_refused(name: str, tmp_path: Path) -> None:
     write_folder(tmp_path, CONFIG, shard_bytes=30_000)
     edit_placement(tmp_path, lambda places: places.update({min(places): name}))
@@ -164,6 +164,19 @@ def test_json_is_taken_apart_only_as_deep_as_it_can_be_shown() -> None:
     for depth in (33, 500, 900):
         with pytest.raises(LoadError, match="nested more than 32 deep"):
             parse_json(b'{"a":' + b"[" * depth + b"]" * depth + b"}", "it")
+
+
+@pytest.mark.parametrize("text", [r'{"a": "\ud800"}', r'{"a": [{"\udc00": 1}]}', r'{"\ud83d": 1}'])
+def test_halves_of_characters_are_refused(text: str, single: Path) -> None:
+    """As the name of a token one came as far as the tokenizers library, which raises its own error."""
+    with pytest.raises(LoadError, match="half of a character"):
+        parse_json(text.encode(), "it")
+    with pytest.raises(LoadError, match="is not valid JSON"):
+        parse_json(b'{"a": "\xed\xa0\x80"}', "it")
+    assert parse_json(rb'{"a": "\ud83d\ude42 \u00e4"}', "it") == {"a": "🙂 ä"}
+    (single / "tokenizer_config.json").write_text(r'{"pad_token": "\ud800"}')
+    with pytest.raises(LoadError, match=r"tokenizer_config\.json is damaged: it holds half of a character"):
+        load(single, device="cpu")
 
 
 def test_a_description_longer_than_any_model_needs_is_refused_unread(tmp_path: Path) -> None:
