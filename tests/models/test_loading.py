@@ -234,10 +234,10 @@ def test_a_model_loaded_in_inference_mode_has_gradients_afterwards(layout: str, 
 
 
 def test_a_model_of_another_architecture_in_memory_is_refused() -> None:
-    from transformers import GPT2Config, GPT2LMHeadModel
+    from transformers import FalconConfig, FalconForCausalLM
 
-    hf = GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=8, n_head=2, vocab_size=11, n_positions=16))
-    with pytest.raises(LoadError, match=r"'GPT2LMHeadModel', which is not supported. Supported: LlamaForCausalLM"):
+    hf = FalconForCausalLM(FalconConfig(num_hidden_layers=1, hidden_size=8, num_attention_heads=2, vocab_size=11))
+    with pytest.raises(LoadError, match=r"'FalconForCausalLM', which is not supported.* Supported: LlamaForCausalLM"):
         from_transformers(hf)
 
 
