@@ -23,7 +23,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(INSTALL) --editable '.[dev]'
 	@touch $@
 
-demo: $(READY)  ## the first real result: lens and induction heads of SmolLM2-135M, as a report
+demo: $(READY)  ## the first real result: lens, induction heads and a traced fact of SmolLM2-135M, as a report
 	@$(BIN)/interp demo
 
 browser:  ## a Chromium for the tests of HTML pages, installed with apt if there is none
