@@ -30,8 +30,9 @@ browser:  ## a Chromium for the tests of HTML pages, installed with apt if there
 	@sh tests/apps/browser.sh
 
 # Two processes with one thread each: most models are tiny, and threads that wait for each other cost more than they give.
+test: export OMP_NUM_THREADS = 1
 test: $(READY) browser  ## all tests
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(READY)  ## style, imports, formatting
 	@$(BIN)/ruff check .
