@@ -154,7 +154,7 @@ class Walk:
 
     def __init__(self, model: "Transformer", base: Base, cells: Sequence[Cell], *, from_tokens: bool = False) -> None:
         self.model, self.base, self.cells, self.from_tokens = model, base, cells, from_tokens
-        self.layout = Layout(base, [])
+        self.layout = self._before = Layout(base, [])
         self._square: tuple[Group, Group] | None = None
         self._reading = Reading(side_by_side=self)
         self._edited: dict[str, list[Cell]] = {name: list(cells) for name in base.edits}

@@ -30,7 +30,6 @@ ROWS = (
     *(_by_pairs(row) if row.ours.endswith(_TURNED) else row for row in ATTENTION),
     *DENSE,
 )
-HARMLESS = gguf_metadata.HARMLESS
 
 
 def read_config(checkpoint: Checkpoint) -> ModelConfig:
@@ -41,7 +40,7 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
         config = replace(config, moe=gguf_metadata.experts(fields, config.d_mlp, config.d_mlp, renormalise=True))
     fields.must_be("expert_used_count", 0 if config.moe is None else config.moe.top_k)
     fields.must_be("attention.sliding_window", 0)
-    fields.refuse_others(HARMLESS)
+    fields.refuse_others(gguf_metadata.HARMLESS)
     return config
 
 
