@@ -202,6 +202,8 @@ class Attention(nn.Module):
         """What the queries read: by way of the pattern if somebody listens there, else by the fused kernel."""
         if self.cap is not None or self.hook_attn_scores.listened or self.hook_pattern.listened:
             return self.explicit_z(q, k, v, reading)
+        if q.shape[1] == 1 and q.device.type == "cpu" and q.dtype == torch.float32 and reading.bias is None:
+            return self.single_z(q, k, v, reading)
         return self.fused_z(q, k, v, reading)
 
     def project(
@@ -233,15 +235,28 @@ class Attention(nn.Module):
         plain = reading.edges[self.window] is None and n_queries == n_keys and reading.bias is None
         mask = None if plain else self._kernel_mask(q, n_keys, reading)
         q, k, v = _packed(q), _packed(k).transpose(1, 2), _packed(v).transpose(1, 2)
-        if n_queries == 1 and reading.bias is None:  # a group's heads stand as queries: its keys are read once for all
-            by_group = q.reshape(len(q), self.n_kv_heads, -1, self.d_head)
-            z = F.scaled_dot_product_attention(by_group, k, v, attn_mask=mask, scale=self.scale).reshape(q.shape)
-        else:
-            q, grouped = q.transpose(1, 2), self.n_heads != self.n_kv_heads
-            z = F.scaled_dot_product_attention(
-                q, k, v, attn_mask=mask, is_causal=plain, scale=self.scale, enable_gqa=grouped
-            )
-            z = z.transpose(1, 2)
+        q, grouped = q.transpose(1, 2), self.n_heads != self.n_kv_heads
+        z = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, is_causal=plain, scale=self.scale, enable_gqa=grouped
+        )
+        z = z.transpose(1, 2)
+        return z if reading.padded is None else z.masked_fill(reading.padded[:, :, None, None], 0)
+
+    def single_z(
+        self,
+        q: Float[Tensor, "batch 1 head d_head"],
+        k: Float[Tensor, "batch key_pos kv_head d_head"],
+        v: Float[Tensor, "batch key_pos kv_head d_head"],
+        reading: Reading,
+    ) -> Float[Tensor, "batch 1 head d_head"]:
+        """z of one query a row: a group's keys are read once for all its heads, faster than by the fused kernel."""
+        queries = (q * self.scale).reshape(len(q) * self.n_kv_heads, -1, self.d_head)
+        keys, values = k.transpose(1, 2).flatten(0, 1), v.transpose(1, 2).flatten(0, 1)
+        scores = torch.bmm(queries, keys.mT).view(len(q), self.n_heads, -1)
+        allowed = reading.edges[self.window]
+        if allowed is not None:
+            scores = scores.masked_fill(~allowed, -torch.inf)
+        z = torch.bmm(scores.softmax(-1).view(len(keys), -1, k.shape[1]), values).view(q.shape)
         return z if reading.padded is None else z.masked_fill(reading.padded[:, :, None, None], 0)
 
     def _kernel_mask(self, q: Tensor, n_keys: int, reading: Reading) -> Tensor | None:

@@ -47,7 +47,8 @@ class KVCache:
         self.batch = batch
         self.grows = grows
         self.length = 0
-        shape = (2, config.n_layers, batch, capacity, config.n_kv_heads, config.d_head)
+        # the columns of a head lie together, so that one query's product with all of them is one pass over memory
+        shape = (2, config.n_layers, batch, config.n_kv_heads, capacity, config.d_head)
         with torch.inference_mode(False):  # else only inference mode could write to it later
             self._stored = torch.empty(shape, device=device, dtype=dtype)
         self._mask: Bool[Tensor, "batch capacity"] | None = None
@@ -65,17 +66,17 @@ class KVCache:
     @property
     def capacity(self) -> int:
         """Columns that fit without growing."""
-        return self._stored.shape[3]
+        return self._stored.shape[4]
 
     @property
     def keys(self) -> Float[Tensor, "layer batch pos kv_head d_head"]:
         """Rotated keys of what was read: a writable view."""
-        return self._stored[0, :, :, : self.length]
+        return self._columns(self.length)[0]
 
     @property
     def values(self) -> Float[Tensor, "layer batch pos kv_head d_head"]:
         """Values of what was read: a writable view."""
-        return self._stored[1, :, :, : self.length]
+        return self._columns(self.length)[1]
 
     @property
     def mask(self) -> Bool[Tensor, "batch pos"] | None:
@@ -115,10 +116,10 @@ class KVCache:
                 f"The cache was made for {self.capacity} tokens, {capacity} are needed; make it larger, or let it grow."
             )
         with torch.inference_mode(False):
-            larger = self._stored.new_empty((*self._stored.shape[:3], capacity, *self._stored.shape[4:]))
+            larger = self._stored.new_empty((*self._stored.shape[:4], capacity, self._stored.shape[5]))
             if self._mask is not None:
                 self._mask = torch.nn.functional.pad(self._mask, (0, capacity - self._mask.shape[1]))
-        larger[:, :, :, : self.length] = self._stored[:, :, :, : self.length]
+        larger[..., : self.length, :] = self._stored[..., : self.length, :]
         self._stored = larger
 
     # ------------------------------------------------------------------------- what a forward pass does with it
@@ -179,9 +180,13 @@ class KVCache:
 
         Cut once a pass: to index the storage anew in every layer takes longer than to copy one token.
         """
-        by_layer = self._stored.flatten(0, 1)
-        self._new = by_layer[:, :, self.length : end].unbind(0)
-        self._readable = by_layer[:, :, :end].unbind(0)
+        by_layer = self._columns(end).flatten(0, 1)
+        self._new = by_layer[:, :, self.length :].unbind(0)
+        self._readable = by_layer.unbind(0)
+
+    def _columns(self, end: int) -> Float[Tensor, "2 layer batch pos kv_head d_head"]:
+        """Keys and values of the first columns: a writable view."""
+        return self._stored[..., :end, :].transpose(3, 4)
 
 
 def _layout(config: ModelConfig) -> tuple[int, int, int]:

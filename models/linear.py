@@ -1,31 +1,38 @@
-"""One linear map for the whole forward pass, in the orientation that the machine multiplies fastest.
+"""One linear map for the whole forward pass, in the form that the machine multiplies fastest.
 
 `x · Wᵀ` can be computed with the activations on the left (`F.linear`) or with the weight on the left and the
-activations transposed. The results agree; the speed does not. Milliseconds for all matrices of a 135M-parameter Llama,
-float32, 2 threads, torch 2.13 with MKL:
+activations transposed, by MKL or by oneDNN. The results agree; the speed does not. Milliseconds for all matrices of a
+135M-parameter Llama, float32, 2 threads, torch 2.13:
 
-    rows   EPYC (Zen 4): F.linear   mm(W, xᵀ)   bmm, 2 halves     Xeon (AVX-512): F.linear   mm(W, xᵀ)
-       1              32.9             32.6          13.4                     17.8             17.4
-       2              53.7             12.2          12.4                     18.0             41.4
-       8              47.5             31.9          31.8                     39.3             45.3
-      16              57.1             39.6          39.9                     44.0             49.0
-     128               167              154           155                     98.4             98.5
-   1,024             1,134            1,132         1,135                      642              620
+           EPYC (Zen 4)                                              Xeon (AVX-512)
+    rows   F.linear   mm(W, xᵀ)   bmm, 2 halves   oneDNN, W · xᵀ     F.linear   mm(W, xᵀ)
+       1       36.8        35.8            14.6             23.1         17.8        17.4
+       2       53.0        13.2            13.6             29.8         18.0        41.4
+       8       41.2        32.6            33.8             28.2         39.3        45.3
+      16       49.7        40.0            40.5             28.9         44.0        49.0
+     128        175         161             162              151         98.4        98.5
+   1,024      1,179       1,162                            1,054          642         620
 
-MKL picks its kernels by the processor's vendor, so the choice does too. On AMD few rows go through the transposed
-form. On Intel matrices that do not widen gain from it at 9 to 48 rows (15 to 25 %), those that do lose as much. With
-gradients, in other dtypes and on accelerators `F.linear` stays. The choice depends on the machine and the shapes alone,
-so the same work gives the same bits.
+MKL picks its kernels by the processor's vendor, oneDNN by its instructions, so the choice goes by vendor. On AMD up to
+6 rows go through MKL's transposed form, a single row as two halves, one a thread; more go through oneDNN, with the
+weight on the left up to 256 rows. On Intel matrices that do not widen gain from the transposed form at 9 to 48 rows
+(15 to 25 %), those that do lose as much. With gradients, in other dtypes and on accelerators `F.linear` stays. The
+choice depends on the machine, the shapes and the weight's layout alone, so the same work gives the same bits.
 """
 
 import functools
 import platform
 from pathlib import Path
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
+from torch.utils.flop_counter import register_flop_formula
+
+Form = Literal["linear", "halves", "transposed", "onednn", "onednn_transposed"]
+_HAS_ONEDNN = torch._C._has_mkldnn and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 @functools.cache
@@ -38,9 +45,15 @@ def is_amd() -> bool:
     return "AuthenticAMD" in facts
 
 
-def weight_goes_left(rows: int, d_in: int, d_out: int, *, amd: bool) -> bool:
-    """Whether the transposed form is the faster one."""
-    return rows <= 128 if amd else 9 <= rows <= 48 and d_out <= d_in
+def fastest_form(rows: int, d_in: int, d_out: int, *, amd: bool, onednn: bool = _HAS_ONEDNN) -> Form:
+    """How so many rows are multiplied fastest; `transposed` forms have the weight on the left."""
+    if not amd:
+        return "transposed" if 9 <= rows <= 48 and d_out <= d_in else "linear"
+    if rows == 1 and d_out % 2 == 0:
+        return "halves"
+    if rows <= 6 or not onednn:
+        return "transposed" if rows <= 128 else "linear"
+    return "onednn_transposed" if rows <= 256 else "onednn"
 
 
 def linear(
@@ -48,21 +61,38 @@ def linear(
 ) -> Float[Tensor, "*batch d_out"]:
     """`x · weightᵀ + bias`. The result may be a transposed view: same values, other strides."""
     differentiated = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
-    if x.device.type != "cpu" or x.dtype != torch.float32 or differentiated:
+    if x.device.type != "cpu" or x.dtype != torch.float32 or differentiated or not weight.is_contiguous():
         return F.linear(x, weight, bias)
     rows = x.numel() // x.shape[-1]
-    if not weight_goes_left(rows, x.shape[-1], weight.shape[0], amd=is_amd()):
+    form = fastest_form(rows, x.shape[-1], weight.shape[0], amd=is_amd())
+    if form == "linear":
         return F.linear(x, weight, bias)
-    product = transposed_product(weight, x.reshape(rows, -1).t())
-    result = product.t().view(*x.shape[:-1], -1)
+    if form == "onednn":
+        return _onednn(x, weight, bias)
+    if form == "halves":  # the one column keeps the stride that a transposed row has: without it, 5 times slower
+        halves = weight.view(2, weight.shape[0] // 2, -1)
+        product = torch.bmm(halves, x.reshape(1, 1, -1).mT.expand(2, -1, -1))
+    else:
+        flat = x.reshape(rows, -1)
+        if form == "transposed":
+            product = torch.mm(weight, flat.contiguous().t()).t()
+        else:  # a transposed x will do as well, but a slice of one only by a slow road
+            product = _onednn(weight, flat if flat.t().is_contiguous() else flat.contiguous()).t()
+    result = product.view(*x.shape[:-1], weight.shape[0])
     return result if bias is None else result + bias
 
 
-def transposed_product(
-    weight: Float[Tensor, "d_out d_in"], columns: Float[Tensor, "d_in rows"]
-) -> Float[Tensor, "d_out rows"]:
-    """`weight · columns`. A single column is fastest as two halves, one a thread, its stride kept."""
-    if columns.shape[1] > 1 or weight.shape[0] % 2:
-        return torch.mm(weight, columns)
-    halves = weight.view(2, weight.shape[0] // 2, -1)
-    return torch.bmm(halves, columns.expand(2, -1, -1)).view(-1, 1)
+def _onednn(
+    left: Float[Tensor, "*batch inner"], right: Float[Tensor, "columns inner"], bias: Tensor | None = None
+) -> Float[Tensor, "*batch columns"]:
+    """`left · rightᵀ + bias` by oneDNN, which `F.linear` itself takes in other dtypes; it knows no gradients."""
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(left, right, bias, "none", [], "")
+    return product
+
+
+if _HAS_ONEDNN:
+
+    @register_flop_formula(torch.ops.mkldnn._linear_pointwise)
+    def _operations(left: torch.Size, right: torch.Size, *rest: object, **more: object) -> int:
+        """So that PyTorch's counter of operations sees these products as it sees all others."""
+        return 2 * left.numel() * right[0]

@@ -3,13 +3,14 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 from interp.models import linear as module
-from interp.models.linear import linear, weight_goes_left
+from interp.models.linear import fastest_form, linear
 
 
 @pytest.mark.parametrize("amd", [True, False])
-@pytest.mark.parametrize("shape", [(1, 1), (1, 2), (2, 8), (1, 16), (3, 11), (1, 128), (2, 100)])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 2), (2, 8), (1, 16), (3, 11), (1, 128), (2, 100), (3, 100)])
 @pytest.mark.parametrize("d_out", [10, 7, 1500])
 @pytest.mark.parametrize("biased", [True, False])
 def test_every_orientation_gives_the_same_values(
@@ -32,11 +33,41 @@ def test_gradients_flow_whatever_the_processor(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_choice_follows_the_measurements() -> None:
-    assert weight_goes_left(16, 576, 3072, amd=True)
-    assert not weight_goes_left(1024, 576, 576, amd=True)
-    assert weight_goes_left(16, 1536, 576, amd=False)
-    assert not weight_goes_left(16, 576, 3072, amd=False)
-    assert not weight_goes_left(1, 576, 576, amd=False)
+    assert [fastest_form(rows, 576, 3072, amd=True, onednn=True) for rows in (1, 2, 6, 7, 256, 257)] == [
+        "halves",
+        "transposed",
+        "transposed",
+        "onednn_transposed",
+        "onednn_transposed",
+        "onednn",
+    ]
+    assert [fastest_form(rows, 576, 576, amd=True, onednn=False) for rows in (128, 129)] == ["transposed", "linear"]
+    assert fastest_form(1, 576, 577, amd=True) == "transposed", "an odd number of outputs has no halves"
+    assert fastest_form(16, 1536, 576, amd=False) == "transposed"
+    assert fastest_form(16, 576, 3072, amd=False) == "linear"
+    assert fastest_form(1, 576, 576, amd=False) == "linear"
+
+
+def test_strides_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slices, transposed activations and transposed weights, none of which every library takes as it is."""
+    generator = torch.Generator().manual_seed(0)
+    wide, weight = torch.randn(40, 3 * 12, generator=generator), torch.randn(10, 12, generator=generator)
+    for amd in (True, False):
+        monkeypatch.setattr(module, "is_amd", lambda amd=amd: amd)
+        for rows in (1, 3, 9, 40):
+            for x in (wide[:rows, 12:24], wide[:rows, 12:24].t().contiguous().t()):
+                for stored in (weight, weight.t().contiguous().t()):
+                    torch.testing.assert_close(linear(x, stored), x.contiguous() @ weight.t(), rtol=0, atol=1e-5)
+
+
+def test_operations_are_counted_whatever_the_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's counter does not know oneDNN's product by itself; a sweep's cost would look smaller than it is."""
+    for amd in (True, False):
+        monkeypatch.setattr(module, "is_amd", lambda amd=amd: amd)
+        for rows in (1, 2, 9, 300):
+            with FlopCounterMode(display=False) as counter:
+                linear(torch.ones(1, rows, 12), torch.ones(10, 12))
+            assert counter.get_total_flops() == 2 * rows * 12 * 10
 
 
 def test_whole_models_agree_on_either_processor(monkeypatch: pytest.MonkeyPatch) -> None:
