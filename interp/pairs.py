@@ -145,7 +145,7 @@ def _named_row(tokenizer: PairTokenizer, pair: PromptPair, number: int, prefix: 
 def _row(tokenizer: PairTokenizer, pair: PromptPair, prefix: Prefix) -> _Row:
     clean, corrupted = (tokenizer.prompt_ids(text, prefix) for text in (pair.clean, pair.corrupted))
     if len(clean) != len(corrupted):
-        raise UsageError(_difference(tokenizer, clean, corrupted))
+        raise UsageError(length_difference(tokenizer, clean, corrupted))
     answer = tokenizer.single_token(pair.answer)
     foil = None if pair.foil is None else tokenizer.single_token(pair.foil)
     if answer == foil:
@@ -154,8 +154,8 @@ def _row(tokenizer: PairTokenizer, pair: PromptPair, prefix: Prefix) -> _Row:
     return _Row(clean, corrupted, answer, foil, roles)
 
 
-def _difference(tokenizer: PairTokenizer, clean: list[int], corrupted: list[int]) -> str:
-    """Where two prompts of different length begin to differ, as tokens."""
+def length_difference(tokenizer: PromptTokenizer, clean: list[int], corrupted: list[int]) -> str:
+    """Where two prompts of different length begin to differ, as tokens: a sentence for an error."""
     same = sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(clean, corrupted, strict=False)))
     left, right = (tokenizer.str_tokens(ids[same:]) for ids in (clean, corrupted))
     return (
