@@ -1,6 +1,7 @@
 """Pairs of prompts as aligned tokens: what patching copies between, column by column.
 
-    pairs = align(model.tokenizer, [PromptPair("The capital of France is", "The capital of Italy is", " Paris", " Rome")])
+    pair = PromptPair("The capital of France is", "The capital of Italy is", answer=" Paris", foil=" Rome")
+    pairs = align(model.tokenizer, [pair])
     pairs.clean, pairs.corrupted     # [pair, pos]
     pairs.answers, pairs.foils       # token ids
 
@@ -97,6 +98,7 @@ def align(tokenizer: PairTokenizer, pairs: Iterable[PromptPair], *, prefix: Pref
     prompts = tuple(pairs)
     if not prompts:
         raise UsageError("There is no pair to align; give at least one.")
+    _check_kind(prompts)
     _check_foils(prompts)
     rows = [_named_row(tokenizer, pair, number, prefix) for number, pair in enumerate(prompts)]
     longest = max(len(row.clean) for row in rows)
@@ -126,6 +128,12 @@ def of_texts(
 ) -> Pairs:
     """One pair of texts, aligned."""
     return align(tokenizer, [PromptPair(clean, corrupted, answer, foil)], prefix=prefix)
+
+
+def _check_kind(prompts: Sequence[object]) -> None:
+    for number, pair in enumerate(prompts):
+        if not isinstance(pair, PromptPair):
+            raise UsageError(f"Pair {number} is {type(pair).__name__}; expected PromptPair, which `read_pairs` makes.")
 
 
 def _check_foils(prompts: Sequence[PromptPair]) -> None:
@@ -160,8 +168,12 @@ def length_difference(tokenizer: PromptTokenizer, clean: list[int], corrupted: l
     left, right = (tokenizer.str_tokens(ids[same:]) for ids in (clean, corrupted))
     return (
         f"the clean prompt has {len(clean)} tokens and the corrupted one {len(corrupted)}; from position {same} on "
-        f"they are {left} and {right}. Choose words of equally many tokens."
+        f"they are {_shown(left)} and {_shown(right)}. Choose words of equally many tokens."
     )
+
+
+def _shown(pieces: list[str], most: int = 12) -> str:
+    return f"{pieces[:most]}" + (f" and {len(pieces) - most} more" if len(pieces) > most else "")
 
 
 def _position(tokenizer: PairTokenizer, text: str, name: str, role: Role, prefix: Prefix) -> int:

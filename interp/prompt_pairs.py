@@ -2,12 +2,13 @@
 
     read_pairs("pairs.jsonl")   # or .csv, .parquet, a pandas DataFrame, any iterable of mappings or of pairs
 
-A table has the columns `clean`, `corrupted` and `answer`, and may have `foil` and `group`; others are ignored. Texts are
-taken as they are, spaces included: in most vocabularies an answer begins with one.
+A table has the columns `clean`, `corrupted` and `answer`, and may have `foil` and `group`; others are ignored. Texts
+are taken as they are, spaces included: in most vocabularies an answer begins with one.
 """
 
 import csv
 import json
+import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,21 +86,15 @@ def _json(line: str, number: int) -> object:
 def _csv(path: Path) -> Rows:
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, strict=True)
-        header = _next_record(reader) or []
-        while (record := _next_record(reader)) is not None:
-            place = f"Line {reader.line_num}"
-            if record and len(record) != len(header):
-                raise UsageError(f"{place} has {len(record)} fields, the header {len(header)}: {', '.join(header)}.")
-            if record:
-                yield place, dict(zip(header, record, strict=True))
-
-
-def _next_record(reader: "csv._reader") -> list[str] | None:
-    """The next record, an empty list for an empty line, or None behind the last."""
-    try:
-        return next(reader, None)
-    except csv.Error as error:
-        raise UsageError(f"Line {reader.line_num} is not CSV ({error}).") from error
+        try:
+            records = [(f"Line {reader.line_num}", record) for record in reader if record]
+        except csv.Error as error:
+            raise UsageError(f"Line {reader.line_num} is not CSV ({error}).") from error
+    header = records[0][1] if records else []
+    for place, record in records[1:]:
+        if len(record) != len(header):
+            raise UsageError(f"{place} has {len(record)} fields, the header {len(header)}: {', '.join(header)}.")
+        yield place, dict(zip(header, record, strict=True))
 
 
 def _parquet(path: Path) -> Rows:
@@ -149,7 +144,8 @@ def _pair(place: str, row: object) -> PromptPair:
             there = [str(name) for name in row]
             raise UsageError(
                 f"{place} has no column {column!r}; its columns are {', '.join(there) or 'none'}."
-                f"{nearest(column, there, count=1)} A pair needs {', '.join(REQUIRED)}; optional: {', '.join(OPTIONAL)}."
+                f"{nearest(column, there, count=1)} A pair needs {', '.join(REQUIRED)} and may have "
+                f"{' and '.join(OPTIONAL)}."
             )
     clean, corrupted, answer = (_text(place, column, row[column]) for column in REQUIRED)
     foil, group = (None if row.get(column) in (None, "") else _text(place, column, row[column]) for column in OPTIONAL)
@@ -158,7 +154,7 @@ def _pair(place: str, row: object) -> PromptPair:
 
 def _text(place: str, column: str, value: object) -> str:
     if not isinstance(value, str):
-        raise UsageError(f"{place} has a {column} of type {type(value).__name__}, {value!r}; expected text.")
+        raise UsageError(f"{place}: the {column} is {type(value).__name__}, {reprlib.repr(value)}; expected text.")
     if not value:
-        raise UsageError(f"{place} has an empty {column}; expected text.")
+        raise UsageError(f"{place}: the {column} is an empty text; a pair needs {', '.join(REQUIRED)}.")
     return value
