@@ -119,15 +119,20 @@ class Patching(Result, kind="patching"):
         asked = self.settings
         return f"{self.title}: {' + '.join(asked['sites'])}, {asked['direction']}, source {asked['source']}"  # type: ignore[arg-type]
 
-    def summary(self) -> list[str]:
-        """The two runs by metric, and the cells that matter most for the first one."""
+    def headline(self) -> list[str]:
+        """What was asked, and every metric in the two runs."""
         count = len(self.axes["pair"])
         lines = [f"{self._title()}; {count} pair{'s' * (count > 1)}"]
         for name in self.settings["metrics"]:  # type: ignore[attr-defined]
             clean, corrupted = (float(self[f"{name}_{run}"].mean()) for run in ("clean", "corrupted"))
             unknown = int(np.isnan(self[f"{name}_recovered_each"]).reshape(-1, count).all(0).sum())
-            alike = f"; {unknown} pairs whose runs do not differ are left out of its ratios" if unknown else ""
+            alike = f"; in {unknown} of them the two runs hardly differ" if unknown else ""
             lines.append(f"  {name}: clean {clean:.3f}, corrupted {corrupted:.3f}{alike}")
+        return lines
+
+    def summary(self) -> list[str]:
+        """The headline, and the cells that move the first metric furthest."""
+        lines = self.headline()
         for row in self.ranked(5).to_dict(orient="records"):
             place = ", ".join(f"{axis} {row[axis]}" for axis in self.over)
             lines.append(f"  {place}: {row[f'{self.metric}_recovered']:+.3f} recovered")
@@ -171,22 +176,62 @@ class PatchingSweep:
 
 def sweep(
     model: "Transformer",
-    clean: "Pairs | str | Tokens",
-    corrupted: "str | Tokens | None" = None,
+    clean: Pairs | str | Tokens,
+    corrupted: str | Tokens | None = None,
     *,
+    site: Site | Sequence[Site],
+    metric: Metrics = "logit_difference",
+    direction: Direction = "denoise",
+    source: Source = "pair",
+    reference: Tokens | None = None,
+    by: Sequence[str] | None = None,
+    window: int = 1,
+    layers: Index | None = None,
+    positions: Index | None = None,
+    keys: Index | None = None,
+    heads: Index | None = None,
+    neurons: Sequence[int] | None = None,
+    experts: Sequence[int] | None = None,
+    renormalise: bool = False,
+    prefix: "PrefixPolicy" = "doc",
+    seed: int = 0,
+    budget: int = 2**30,
+    shortcuts: bool = True,
     progress: Progress | None = None,
     cancelled: Callable[[], bool] | None = None,
-    **options: Any,
 ) -> Patching:
-    """Patch every cell of a site in turn; options as in `plan_sweep`."""
-    return plan_sweep(model, clean, corrupted, **options).run(progress=progress, cancelled=cancelled)
+    """Patch every cell of a site in turn; parameters and errors as in `plan_sweep`."""
+    planned = plan_sweep(
+        model,
+        clean,
+        corrupted,
+        site=site,
+        metric=metric,
+        direction=direction,
+        source=source,
+        reference=reference,
+        by=by,
+        window=window,
+        layers=layers,
+        positions=positions,
+        keys=keys,
+        heads=heads,
+        neurons=neurons,
+        experts=experts,
+        renormalise=renormalise,
+        prefix=prefix,
+        seed=seed,
+        budget=budget,
+        shortcuts=shortcuts,
+    )
+    return planned.run(progress=progress, cancelled=cancelled)
 
 
 @torch.no_grad()
 def plan_sweep(
     model: "Transformer",
-    clean: "Pairs | str | Tokens",
-    corrupted: "str | Tokens | None" = None,
+    clean: Pairs | str | Tokens,
+    corrupted: str | Tokens | None = None,
     *,
     site: Site | Sequence[Site],
     metric: Metrics = "logit_difference",
