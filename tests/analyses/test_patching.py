@@ -1,4 +1,4 @@
-"""Activation patching: exact invariants, sources, metrics, hand-written models, published numbers, and what is refused."""
+"""Activation patching: exact invariants, sources, metrics, hand-written models, published numbers, bad input."""
 
 import functools
 import json
@@ -377,9 +377,212 @@ def test_sweeps_of_the_default_model_are_the_published_ones(smollm2: "Transforme
     np.testing.assert_allclose(found["logit_difference"][..., 0], told[site], rtol=0, atol=1e-4)
 
 
-@pytest.fixture(scope="module")
-def many_names(smollm2: "Transformer") -> tuple[Pairs, Patching]:
-    """24 pairs of one template, all of one length."""
-    made = ioi(smollm2.tokenizer, n=24, seed=0, templates=[0])
+@pytest.mark.slow
+def test_names_are_told_apart_early_at_the_second_subject_and_late_at_the_end(smollm2: "Transformer") -> None:
+    """Mean over 24 pairs of one template: what is known at S2 in early layers is at END in late ones."""
+    made = [pair for pair in ioi(smollm2.tokenizer, n=500, seed=0) if pair.group == "ABB 0"][:24]
     pairs = align(smollm2.tokenizer, made)
-    return pairs, sweep(smollm2, pairs, site="resid_pre")
+    [second], [end] = ({*pairs.roles[role]} for role in ("S2", "END"))
+    found = sweep(smollm2, pairs, site="resid_pre", positions=[second, end], layers=[0, 9, 18, 25, 29])
+    low, share, high = (found[f"logit_difference_{name}"] for name in ("low", "recovered", "high"))
+    at_second, at_end = share.T
+    assert len(pairs) == 24
+    assert found["logit_difference_clean"].mean() > 3
+    assert found["logit_difference_corrupted"].mean() < -3
+    assert (at_second[:3] > 0.95).all()
+    assert (at_end[:3] < 0.05).all()
+    assert (at_second[3:] < 0.05).all()
+    assert (at_end[3:] > 0.85).all()
+    assert (high - low).max() < 0.1
+
+
+# ----------------------------------------------------------------------------------------------------------- results
+
+
+@pytest.fixture(scope="module")
+def found() -> Patching:
+    """All positions and layers of three pairs, two metrics."""
+    return sweep(reads_text(), several(THREE), site="resid_pre", metric=["logit_difference", "rank"], seed=2)
+
+
+def test_the_saved_copy_is_the_same(found: Patching, tmp_path: Path) -> None:
+    found.save(tmp_path / "found")
+    loaded = Patching.load(tmp_path / "found")
+    assert loaded.identical(found)
+    assert loaded.summary() == found.summary()
+    assert isinstance(Result.load(tmp_path / "found"), Patching)
+
+
+def test_tables_have_a_row_for_every_cell_and_for_every_pair_of_it(found: Patching) -> None:
+    frame = found.to_frame()
+    assert len(frame) == 3 * 8
+    for name in ("logit_difference", "rank"):
+        assert {f"{name}_recovered", f"{name}_low", f"{name}_high"} <= set(frame.columns)
+    by_pair = found.to_frame((*found.over, "pair"))
+    assert len(by_pair) == 3 * 8 * 3
+    assert {"logit_difference", "logit_difference_clean", "logit_difference_recovered_each"} <= set(by_pair.columns)
+    moved = found.ranked(24)["logit_difference_recovered"].abs().to_numpy()
+    assert (np.diff(moved) <= 0).all()
+
+
+def test_intervals_surround_the_share(found: Patching) -> None:
+    """Where all pairs agree exactly the interval is a point; elsewhere the share lies inside."""
+    low, share, high = (found[f"logit_difference_{name}"] for name in ("low", "recovered", "high"))
+    assert (low <= share + 1e-9).all()
+    assert (share <= high + 1e-9).all()
+    assert (low[:, 3] < high[:, 3]).any()
+    again = sweep(reads_text(), several(THREE), site="resid_pre", seed=2)
+    np.testing.assert_array_equal(again["logit_difference_low"], low)
+    one = sweep(reads_text(), one_pair(), site="resid_pre")
+    assert np.isnan(one["logit_difference_low"]).all(), "a single pair says nothing of the spread"
+
+
+def test_every_choice_that_changes_what_is_found_is_told(found: Patching) -> None:
+    told = found.settings
+    assert (told["sites"], told["by"]) == (("resid_pre",), ("layer", "pos"))
+    assert (told["direction"], told["source"], told["window"]) == ("denoise", "pair", 1)
+    assert told["metrics"] == ("logit_difference", "rank")
+    assert (told["answer"], told["foil"]) == ((ANSWER,) * 3, (FOIL,) * 3)
+    assert (found.provenance["prefix"], found.provenance["seed"]) == ("doc", 2)
+    narrow = sweep(reads_text(), one_pair(), site="z", positions=-1, layers=[2, 0], window=2)
+    assert narrow.settings["at"]["pos"] == (7,)
+    assert narrow.settings["window"] == 2
+    assert narrow.axes["layer"] == (2, 0)
+
+
+def test_tokens_stand_at_their_positions(found: Patching) -> None:
+    model = reads_text()
+    expected = model.tokenizer.str_tokens(several(THREE).corrupted[0].tolist())
+    assert found["token"].tolist() == expected
+    edges = sweep(model, one_pair(), site="pattern", by=("query_pos", "key_pos"), layers=1, positions=[5, 2])
+    base = model.tokenizer.str_tokens(one_pair().corrupted[0].tolist())
+    assert edges["query_token"].tolist() == [base[5], base[2]]
+    assert edges["key_token"].tolist() == base
+
+
+@pytest.mark.parametrize("by", [("layer", "pos"), ("layer",), ("pos", "layer")])
+def test_figures_show_the_shares(by: tuple[str, ...]) -> None:
+    found = sweep(reads_text(), one_pair(), site="attn_out", by=by)
+    [heatmap] = found.figure().data
+    np.testing.assert_array_equal(np.array(heatmap.z).ravel(), found["logit_difference_recovered"].ravel())
+
+
+def test_a_sweep_says_what_it_will_cost_and_how_far_it_is() -> None:
+    planned = plan_sweep(reads_text(), several(THREE), site="resid_pre")
+    told: list[tuple[int, int]] = []
+    planned.run(progress=lambda done, total: told.append((done, total)))
+    cost = planned.cost()
+    assert 0 < cost.flops < cost.full_flops
+    assert told[-1] == (cost.rows, cost.rows)
+
+
+# --------------------------------------------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "says"),
+    [
+        ({"site": "resid"}, UsageError, "no site 'resid'.*resid_pre"),
+        ({"site": []}, UsageError, "at least one"),
+        ({"site": ["z", "z"]}, UsageError, "once each"),
+        ({"site": "z", "by": ("layer", "pos", "layer")}, UsageError, "each once"),
+        ({"site": "z", "by": ("layer", "kv_head")}, UsageError, r"some of \['layer', 'head', 'pos'\]"),
+        ({"site": "k", "by": ("layer", "head")}, UsageError, r"some of \['layer', 'kv_head', 'pos'\]"),
+        ({"site": "z", "by": ()}, UsageError, "runs over some of"),
+        ({"site": "z", "layers": 3}, UsageError, "axis layer, 3 lies outside; there are 0 to 2"),
+        ({"site": "z", "heads": 6}, UsageError, "axis head, 6 lies outside; there are 0 to 5"),
+        ({"site": "k", "heads": 2}, UsageError, "axis kv_head, 2 lies outside; there are 0 to 1"),
+        ({"site": "z", "positions": 8}, UsageError, "axis pos, 8 lies outside"),
+        ({"site": "neuron", "neurons": [44]}, UsageError, "axis neuron, 44 lies outside; there are 0 to 43"),
+        ({"site": "z", "neurons": [1]}, UsageError, "no axis for `neurons`"),
+        ({"site": "resid_pre", "heads": 1}, UsageError, "no axis for `heads`"),
+        ({"site": "z", "heads": [1, 1]}, UsageError, r"each place of the axis head once, not \[1, 1\]"),
+        ({"site": "z", "heads": [-1, 5]}, UsageError, r"axis head once, not \[5, 5\]"),
+        ({"site": "z", "heads": []}, UsageError, "nothing is selected"),
+        ({"site": "router"}, PointError, "cannot exist here"),
+        ({"site": "expert"}, PointError, "cannot exist here"),
+        ({"site": "z", "window": 0}, UsageError, "window is 0"),
+        ({"site": "z", "window": 2.0}, UsageError, "window is 2.0"),
+        ({"site": "embed", "window": 2}, UsageError, "in a sweep over layers"),
+        ({"site": "z", "source": "other"}, UsageError, "source is 'other'; expected one of pair, zero"),
+        ({"site": "z", "direction": "up"}, UsageError, "direction is 'up'"),
+        ({"site": "z", "source": "zero", "reference": torch.ones(1, 8).long()}, UsageError, "takes none"),
+        ({"site": "z", "source": "resample"}, UsageError, "needs other texts than the pair's own; 1 came"),
+        ({"site": "z", "renormalise": True}, UsageError, "where single edges of a pattern are patched"),
+        ({"site": "pattern", "renormalise": True}, UsageError, "or name `keys`"),
+        ({"site": "scores", "keys": 1, "renormalise": True}, UsageError, "choose the site pattern"),
+        ({"site": "z", "metric": "logit_diference"}, UsageError, "Did you mean 'logit_difference'"),
+        ({"site": "z", "metric": []}, UsageError, "no metric"),
+        ({"site": "z", "metric": 3}, UsageError, "not 3"),
+        ({"site": "z", "metric": {"mine": "probability"}}, UsageError, "'mine' is 'probability'; a function"),
+        ({"site": "z", "metric": {"mine": lambda logits: logits}}, UsageError, r"'mine' gave \(1, 1, 300\)"),
+        ({"site": "z", "metric": {"mine": lambda logits: 3.0}}, UsageError, "'mine' gave float"),
+        ({"site": "z", "budget": 1000}, BudgetError, r"[\d,]+ bytes .*budget is 1,000"),
+        ({"site": "z", "budget": 20_000}, BudgetError, "One cell of the sweep.*budget is 20,000"),
+    ],
+)
+@pytest.mark.usefixtures("shapes_unchecked")
+def test_what_cannot_be_patched_is_refused(given: dict[str, object], error: type[UsageError], says: str) -> None:
+    with pytest.raises(error, match=says):
+        plan_sweep(reads_text(), one_pair(), **given)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "says"),
+    [
+        ("parallel", {"site": "resid_mid"}, "cannot exist here: .*parallel"),
+        ("moe_top2", {"site": "neuron"}, "neurons of layer 0 belong to experts"),
+        ("moe_mixed_layers", {"site": "neuron", "layers": [0, 1]}, "neurons of layer 1 belong to experts"),
+        ("moe_mixed_layers", {"site": "router", "layers": [0]}, "blocks.0.mlp.hook_router' cannot exist here"),
+        ("moe_top2", {"site": "expert", "experts": [7]}, "axis expert, 7 lies outside; there are 0 to 6"),
+    ],
+)
+def test_a_site_that_the_model_lacks_is_refused_with_the_reason(name: str, given: dict[str, object], says: str) -> None:
+    model = tiny(CONFIGS[name])
+    clean, corrupted = (random_tokens(model.config, 1, 5, seed=seed) for seed in (1, 2))
+    with pytest.raises(UsageError, match=says):
+        plan_sweep(model, clean, corrupted, metric=metrics.logit(3), **given)
+
+
+def test_layers_that_lack_a_site_are_left_out() -> None:
+    """Only layer 1 of 3 has experts, and only the others have neurons of their own; a window keeps to them."""
+    model = tiny(CONFIGS["moe_mixed_layers"])
+    clean, corrupted = (random_tokens(model.config, 1, 5, seed=seed) for seed in (1, 2))
+    for site, layers, given in (("router", (1,), {}), ("neuron", (0, 2), {"neurons": [3]})):
+        found = sweep(model, clean, corrupted, site=site, metric=metrics.logit(3), window=3, **given)
+        assert found.axes["layer"] == layers
+
+
+@pytest.mark.usefixtures("shapes_unchecked")
+def test_prompts_that_do_not_fit_each_other_are_refused() -> None:
+    model, metric = reads_text(), metrics.logit(3)
+    with pytest.raises(UsageError, match=r"from position 2 on they are \[' tower'\] and \[' city', ' of'\]"):
+        plan_sweep(model, "of the tower", "of the city of", site="z", metric=metric, prefix="none")
+    with pytest.raises(UsageError, match="from position 2 on they are"):
+        of_texts(model.tokenizer, "of the tower", "of the city of", ANSWER, FOIL, prefix="none")
+    two, one = (random_tokens(model.config, count, 5) for count in (2, 1))
+    with pytest.raises(UsageError, match=r"shapes \(2, 5\) and \(1, 5\)"):
+        plan_sweep(model, two, one, site="z", metric=metric)
+    with pytest.raises(UsageError, match="give `corrupted` too"):
+        plan_sweep(model, CLEAN, site="z", metric=metric)
+    with pytest.raises(UsageError, match="leave `corrupted` out"):
+        plan_sweep(model, one_pair(), CORRUPTED, site="z")
+    with pytest.raises(UsageError, match="not list; several texts"):
+        plan_sweep(model, [CLEAN], [CORRUPTED], site="z", metric=metric)
+
+
+def test_answers_that_a_metric_needs_are_asked_for() -> None:
+    model = reads_text()
+    with pytest.raises(UsageError, match="needs answers: give pairs"):
+        plan_sweep(model, CLEAN, CORRUPTED, site="z")
+    without = of_texts(model.tokenizer, CLEAN, CORRUPTED, ANSWER)
+    with pytest.raises(UsageError, match="needs a foil"):
+        plan_sweep(model, without, site="z")
+    assert sweep(model, without, site="z", metric="logit").settings["foil"] is None
+    with pytest.raises(UsageError, match="' tower of' is 2 tokens"):
+        of_texts(model.tokenizer, CLEAN, CORRUPTED, " tower of")
+
+
+def test_positions_of_pairs_of_different_lengths_are_no_axis() -> None:
+    with pytest.raises(UsageError, match="not one place in all of them"):
+        plan_sweep(reads_text(), several([SHORT, *THREE]), site="resid_pre")
