@@ -40,8 +40,8 @@ def longrope(pairs: int, original: int = 12, **settings: object) -> dict[str, ob
 
 
 def moe(model: str, fields: dict[str, Any]) -> Case:
-    """Not compared in bfloat16: which of two nearly tied experts is chosen, no implementation is more right about."""
-    return Case(model, SIZES | fields, half=False)
+    """Over more models in bfloat16, because rounding chooses other experts at near ties and few tokens are left."""
+    return Case(model, SIZES | fields, seeds=10)
 
 
 CASES: dict[str, Case] = {
