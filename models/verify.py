@@ -77,6 +77,7 @@ def certify(
     *,
     device: torch.device | str | None = None,
     dtype: torch.dtype | str | None = None,
+    revision: str | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> tuple[Verification, Path]:
@@ -84,7 +85,8 @@ def certify(
 
     A certificate of a model that failed is kept too, and quoted as such.
     """
-    verified = verify(load(name_or_path, device=device, dtype=dtype, progress=progress), seed=seed)
+    model = load(name_or_path, device=device, dtype=dtype, revision=revision, progress=progress)
+    verified = verify(model, seed=seed)
     assert verified.weights_sha256 is not None, "what was loaded has a hash"
     return verified, store(verified.weights_sha256, verified.to_dict())
 
