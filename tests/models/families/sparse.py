@@ -78,6 +78,7 @@ CASES: dict[str, Case] = {
     "phi3": Case(PHI3, SIZES | WIDE | {"sliding_window": 5}),
     "phi3_partial": Case(PHI3, SIZES | TIED | rope("default", partial_rotary_factor=0.5) | {"num_attention_heads": 4}),
     "phi3_longrope": Case(PHI3, SIZES | longrope(4), (1, 12, 13, 23), per_call=True),
+    "phi3_longrope_not_stretched": Case(PHI3, SIZES | longrope(4, factor=1.0), (1, 12, 13, 23), per_call=True),
     "phi3_longrope_partial": Case(
         PHI3, SIZES | longrope(2, partial_rotary_factor=0.5, attention_factor=1.3), (1, 12, 13, 23), per_call=True
     ),
