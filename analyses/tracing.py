@@ -33,6 +33,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp import edits, metrics
+from interp.analyses.sites import layer_window
 from interp.analyses.subjects import SUBJECTS, embedding_spread
 from interp.analyses.vocabulary import token_id, token_texts
 from interp.errors import UsageError
@@ -296,9 +297,7 @@ def plan_trace(
 
 def window_of(kind: Kind, layer: int, window: int, n_layers: int) -> range:
     """The layers that are restored together around one layer: itself for `resid`, else [ℓ − w//2, ℓ + ⌈w/2⌉ − 1]."""
-    if kind == "resid":
-        return range(layer, layer + 1)
-    return range(max(0, layer - window // 2), min(n_layers, layer - (-window // 2)))
+    return layer_window(layer, 1 if kind == "resid" else window, n_layers)
 
 
 def subject_noise(samples: int, tokens: int, d_model: int, *, seed: int) -> Float[Tensor, "sample pos d_model"]:

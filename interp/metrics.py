@@ -79,6 +79,16 @@ def logit_difference(answer: Answers, foil: Answers, *, read: int = -1) -> Metri
     return _at_one("logit_difference", f"answer={_shown(right)}, foil={_shown(wrong)}", read, measure)
 
 
+def rank(answer: Answers, *, read: int = -1) -> Metric:
+    """How many tokens have a higher logit than the answer: 0 where it is what the model would say."""
+    ids = _ids(answer, "answer")
+
+    def measure(logits: Float[Tensor, "batch d_vocab"]) -> Float[Tensor, "batch"]:
+        return _wide(logits > _cells(logits, ids, "answer")[:, None]).sum(-1)
+
+    return _at_one("rank", f"answer={_shown(ids)}", read, measure)
+
+
 def kl_divergence(reference_logits: Float[Tensor, "batch d_vocab"], *, read: int = -1) -> Metric:
     """KL(P_reference ‖ P), in nats: what is lost where P is taken for the reference, over the whole vocabulary.
 

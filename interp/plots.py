@@ -240,6 +240,29 @@ def attention_pattern(pattern: Numbers, tokens: Sequence[str], *, title: str) ->
     return figure.update_yaxes(**_ticks(labels), autorange="reversed", scaleanchor="x")
 
 
+def effect_heatmap(
+    values: Numbers, *, title: str, metric: str, x: str, y: str, columns: Labels, rows: Labels, upwards: bool = True
+) -> "Figure":
+    """A table of signed effects as colours around 0; what has no value stays blank. `upwards`: the first row below."""
+    from plotly.graph_objects import Figure, Heatmap
+
+    matrix = _matrix(values, "A table of effects")
+    down, across = ([visible(str(label), 16) for label in labels] for labels in (rows, columns))
+    heatmap = Heatmap(
+        z=matrix,
+        customdata=[[f"{y} {row}, {x} {column}" for column in across] for row in down],
+        hovertemplate=f"%{{customdata}}<br>{metric} %{{z:.4f}}<extra></extra>",
+        colorbar={"title": {"text": metric}},
+        xgap=1,
+        ygap=1,
+        **_colours(matrix, True, None),
+    )
+    size = {"height": 190 + 16 * min(len(down), MOST_TICKS), "width": 260 + 40 * min(max(len(across), 8), 30)}
+    figure = _titled(Figure(heatmap), escape(title, quote=False), x, y, **size)
+    figure.update_xaxes(**_ticks(across), tickangle=-45 if max(map(len, across)) > 3 else 0)
+    return figure.update_yaxes(**_ticks(down), autorange=True if upwards else "reversed")
+
+
 def trace_heatmaps(
     panels: Mapping[str, Numbers], *, title: str, metric: str, tokens: Sequence[str], layers: Labels | None = None
 ) -> "Figure":

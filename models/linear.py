@@ -15,9 +15,12 @@ activations transposed, by MKL or by oneDNN. The results agree; the speed does n
 
 MKL picks its kernels by the processor's vendor, oneDNN by its instructions, so the choice goes by vendor. On AMD up to
 6 rows go through MKL's transposed form, a single row as two halves, one a thread; more go through oneDNN, with the
-weight on the left up to 256 rows. On Intel matrices that do not widen gain from the transposed form at 9 to 48 rows
-(15 to 25 %), those that do lose as much. With gradients, in other dtypes and on accelerators `F.linear` stays. The
-choice depends on the machine, the shapes and the weight's layout alone, so the same work gives the same bits.
+weight on the left up to 256 rows. But oneDNN adds up one term after the other, and so does MKL in some forms of few
+rows. Where sums are long, as in the second matrix of an FFN, a state as large as that of a text's first position would
+lose a digit more than it does in the reference; there sums are taken in blocks. On Intel matrices that do not widen
+gain from the transposed form at 9 to 48 rows (15 to 25 %), those that do lose as much. With gradients, in other dtypes
+and on accelerators `F.linear` stays. The choice depends on the machine, the shapes and the weight's layout alone, so
+the same work gives the same bits.
 """
 
 import functools
@@ -31,7 +34,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-Form = Literal["linear", "halves", "transposed", "onednn", "onednn_transposed"]
+Form = Literal["linear", "halves", "blocks", "transposed", "onednn", "onednn_transposed"]
+LONGEST_SUM = 1024  # terms; oneDNN adds them up one by one, and what is rounded away grows with their number
+BLOCKS = 4
 _HAS_ONEDNN = torch._C._has_mkldnn and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
@@ -51,6 +56,9 @@ def fastest_form(rows: int, d_in: int, d_out: int, *, amd: bool, onednn: bool = 
         return "transposed" if 9 <= rows <= 48 and d_out <= d_in else "linear"
     if rows == 1 and d_out % 2 == 0:
         return "halves"
+    if d_in > LONGEST_SUM and rows >= 4:
+        few = rows < 16 and d_in % BLOCKS == 0
+        return "blocks" if few else "transposed" if 16 <= rows <= 128 else "linear"
     if rows <= 6 or not onednn:
         return "transposed" if rows <= 128 else "linear"
     return "onednn_transposed" if rows <= 256 else "onednn"
@@ -72,6 +80,9 @@ def linear(
     if form == "halves":  # the one column keeps the stride that a transposed row has: without it, 5 times slower
         halves = weight.view(2, weight.shape[0] // 2, -1)
         product = torch.bmm(halves, x.reshape(1, 1, -1).mT.expand(2, -1, -1))
+    elif form == "blocks":
+        parts = (rows, BLOCKS, -1), (weight.shape[0], BLOCKS, -1)
+        product = torch.bmm(x.reshape(parts[0]).transpose(0, 1), weight.view(parts[1]).permute(1, 2, 0)).sum(0)
     else:
         flat = x.reshape(rows, -1)
         if form == "transposed":

@@ -41,6 +41,16 @@ def test_the_choice_follows_the_measurements() -> None:
         "onednn_transposed",
         "onednn",
     ]
+    assert [fastest_form(rows, 1536, 576, amd=True, onednn=True) for rows in (1, 3, 4, 15, 16, 128, 129)] == [
+        "halves",
+        "transposed",
+        "blocks",
+        "blocks",
+        "transposed",
+        "transposed",
+        "linear",
+    ]
+    assert fastest_form(4, 1537, 576, amd=True, onednn=True) == "linear", "1,537 terms are not 4 equal blocks"
     assert [fastest_form(rows, 576, 576, amd=True, onednn=False) for rows in (128, 129)] == ["transposed", "linear"]
     assert fastest_form(1, 576, 577, amd=True) == "transposed", "an odd number of outputs has no halves"
     assert fastest_form(16, 1536, 576, amd=False) == "transposed"
@@ -58,6 +68,21 @@ def test_strides_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
             for x in (wide[:rows, 12:24], wide[:rows, 12:24].t().contiguous().t()):
                 for stored in (weight, weight.t().contiguous().t()):
                     torch.testing.assert_close(linear(x, stored), x.contiguous() @ weight.t(), rtol=0, atol=1e-5)
+
+
+def test_long_sums_keep_their_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One very large term among many small ones: what is rounded away beside it stays as little as in `F.linear`."""
+    generator = torch.Generator().manual_seed(0)
+    weight, x = torch.randn(64, 1536, generator=generator), torch.randn(200, 1536, generator=generator)
+    x[:, 5] = 3000.0
+    for amd in (True, False):
+        monkeypatch.setattr(module, "is_amd", lambda amd=amd: amd)
+        for rows in (4, 8, 15, 16, 128, 200):
+            exact = x[:rows].double() @ weight.double().t()
+            off, usual = (
+                (y - exact).square().mean().sqrt() for y in (linear(x[:rows], weight), F.linear(x, weight)[:rows])
+            )
+            assert off <= 1.3 * usual, f"{rows} rows: {off:.1e}, F.linear {usual:.1e}"
 
 
 def test_operations_are_counted_whatever_the_form(monkeypatch: pytest.MonkeyPatch) -> None:

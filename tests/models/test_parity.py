@@ -1,5 +1,6 @@
 """Our forward pass computes what `transformers` computes, from the same weights."""
 
+import copy
 import itertools
 
 import pytest
@@ -141,6 +142,18 @@ def test_the_default_model_gives_the_reference_logits(smollm2: Transformer, hf_s
         assert (logits - theirs)[mask].abs().max() < 2e-4
         for index, text in enumerate(batch):
             assert (logits[index, mask[index]] - smollm2(smollm2.to_tokens(text))[0]).abs().max() < 2e-4
+
+
+def test_short_and_long_texts_lose_no_more_than_the_reference_does(
+    smollm2: Transformer, hf_smollm2: torch.nn.Module
+) -> None:
+    """Against our own float64 run, whatever form of the matrix product the number of rows brings with it."""
+    tokens, exact = smollm2.to_tokens(long_text(smollm2, 150)), copy.deepcopy(smollm2).double()
+    for length in (1, 2, 3, 5, 8, 11, 20, 60, 150):
+        truth = exact(tokens[:, :length])
+        ours, theirs = smollm2(tokens[:, :length]), hf_smollm2(tokens[:, :length], use_cache=False).logits
+        off, usual = (float((logits - truth).abs().max()) for logits in (ours, theirs))
+        assert off <= 1.5 * usual, f"{length} tokens: {off:.1e}, the reference {usual:.1e}"
 
 
 @pytest.mark.slow
