@@ -107,6 +107,38 @@ _ALL = (
             "shortcuts": "leave out what cannot have changed; without them every cell is a full forward pass",
         },
     ),
+    Analysis(
+        name="patching",
+        question="What happens if this one value were that of another run?",
+        module="interp.analyses.patching",
+        function_name="sweep",
+        papers=(
+            "Vig et al. 2020, arXiv 2004.12265",
+            "Zhang & Nanda 2024, arXiv 2309.16042",
+            "Heimersheim & Nanda 2024, arXiv 2404.15255",
+        ),
+        settings={
+            "site": "what is patched, or several that are patched together",
+            "metric": "what is measured: names, or functions from logits to one number a pair",
+            "direction": "denoise: clean values into the corrupted run; noise: the other way round",
+            "source": "where values come from: the pair's other run, zero, mean or resample",
+            "reference": "texts for the sources mean and resample; the base run's own by default",
+            "by": "the axes to sweep over; what is left out is patched whole",
+            "window": "how many layers around each are patched together",
+            "layers": "only these layers",
+            "positions": "only these positions (of queries, where attention is patched)",
+            "keys": "only these keys, where single edges of attention are patched",
+            "heads": "only these heads; KV heads where the site has those",
+            "neurons": "only these neurons",
+            "experts": "only these experts",
+            "renormalise": "divide the rows of a patched pattern by their sum",
+            "prefix": "what stands before a text: doc, none or chat; pairs bring their own",
+            "seed": "seed of resampling and of the bootstrap intervals",
+            "budget": "bytes that may be allocated beside the model",
+            "shortcuts": "leave out what cannot have changed; without them every cell is a full forward pass",
+            "cancelled": "asked before every walk through the layers; True stops the sweep",
+        },
+    ),
 )
 
 ANALYSES: dict[str, Analysis] = {analysis.name: analysis for analysis in _ALL}

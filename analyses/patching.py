@@ -15,14 +15,14 @@ since a ratio of two small numbers says nothing. Which corruption, metric and wi
 (Zhang & Nanda 2024, arXiv 2309.16042), so every result states them.
 """
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from interp.analyses.cell_map import CellMap
 from interp.analyses.intervals import ratio_interval
 from interp.analyses.patching_cells import Cells, Labels, row_sums
 from interp.analyses.patching_cells import cells_of as cells_of
@@ -39,7 +39,7 @@ from interp.metrics import rank as rank
 from interp.models.replay import Progress, Replay, Sweep
 from interp.models.replay_cost import Cost
 from interp.pairs import Pairs
-from interp.results import Result, provenance
+from interp.results import provenance
 from interp.selection import Index
 
 if TYPE_CHECKING:
@@ -52,11 +52,7 @@ NOTHING = 1e-3
 """Clean and corrupted runs that differ by less than this share of their size are not told apart."""
 
 
-TOKENS = {"pos": "token", "query_pos": "query_token", "key_pos": "key_token"}
-"""The array that says what stands at the places of an axis."""
-
-
-class Patching(Result, kind="patching"):
+class Patching(CellMap, kind="patching"):
     """A metric with one value after the other patched.
 
     For every metric `m`: `m` [*axes, pair], raw, with the value patched; `m_clean` and `m_corrupted` [pair];
@@ -65,73 +61,39 @@ class Patching(Result, kind="patching"):
     swept position, in the first pair. `row_sum` [*axes, pair]: what a patched pattern's rows add up to, on average.
     """
 
-    grid = ("layer", "pos")
     title = "Activation patching"
     caution = "A patched value is what the other run would have had; it need not be one that this run could have."
 
     @property
-    def over(self) -> tuple[str, ...]:
-        """The axes of the sweep."""
-        return tuple(self.settings["by"])  # type: ignore[arg-type]
+    def shown(self) -> str:
+        """The recovered share of the metric that stands first."""
+        return f"{self.metric}_recovered"
 
     @property
     def metric(self) -> str:
         """The metric that stands first."""
         return str(self.settings["metrics"][0])  # type: ignore[index]
 
-    def to_frame(self, axes: Sequence[str] | None = None) -> Any:
-        """A long table: one row a cell of the sweep; with `(*over, "pair")` one row a cell and pair."""
-        return super().to_frame(self.over if axes is None else axes)
-
-    def ranked(self, count: int = 10, metric: str | None = None) -> Any:
-        """The cells that move the metric furthest, in either direction, the furthest first."""
-        name = f"{metric or self.metric}_recovered"
-        frame = self.to_frame()
-        order = frame[name].abs().sort_values(ascending=False, kind="stable").index
-        return frame.loc[order].head(count).reset_index(drop=True)
-
     def figure(self) -> "Figure":
         """The recovered share of the first metric, the sweep's last axis across; cells without one stay blank."""
         from interp.plots import effect_heatmap
 
-        values, labels = self[f"{self.metric}_recovered"], [self._labels(axis) for axis in self.over]
-        *down, across = labels
-        return effect_heatmap(
-            values.reshape(-1, len(across)),
-            title=self._title(),
-            metric=f"{self.metric} recovered",
-            x=self.over[-1],
-            y=".".join(self.over[:-1]),
-            columns=across,
-            rows=[".".join(places) for places in itertools.product(*down)],
-            upwards=self.over[0] == "layer",
-        )
+        return effect_heatmap(**self.drawn())
 
-    def _labels(self, axis: str) -> list[str]:
-        """The axis's places, with the tokens that stand there."""
-        places = [str(place) for place in self.axes[axis]]
-        name = TOKENS.get(axis, "")
-        if name not in self:
-            return places
-        return [f"{text} {place}" for text, place in zip(self[name], places, strict=True)]
-
-    def _title(self) -> str:
-        asked = self.settings
-        return f"{self.title}: {' + '.join(asked['sites'])}, {asked['direction']}, source {asked['source']}"  # type: ignore[arg-type]
-
-    def summary(self) -> list[str]:
-        """The two runs by metric, and the cells that matter most for the first one."""
+    def headline(self) -> list[str]:
+        """What was asked, and every metric in the two runs."""
         count = len(self.axes["pair"])
-        lines = [f"{self._title()}; {count} pair{'s' * (count > 1)}"]
+        lines = [f"{self.asked()}; {count} pair{'s' * (count > 1)}"]
         for name in self.settings["metrics"]:  # type: ignore[attr-defined]
             clean, corrupted = (float(self[f"{name}_{run}"].mean()) for run in ("clean", "corrupted"))
             unknown = int(np.isnan(self[f"{name}_recovered_each"]).reshape(-1, count).all(0).sum())
-            alike = f"; {unknown} pairs whose runs do not differ are left out of its ratios" if unknown else ""
+            alike = f"; in {unknown} of them the two runs hardly differ" if unknown else ""
             lines.append(f"  {name}: clean {clean:.3f}, corrupted {corrupted:.3f}{alike}")
-        for row in self.ranked(5).to_dict(orient="records"):
-            place = ", ".join(f"{axis} {row[axis]}" for axis in self.over)
-            lines.append(f"  {place}: {row[f'{self.metric}_recovered']:+.3f} recovered")
-        return [*lines, f"  {self.caution}"]
+        return lines
+
+    def summary(self) -> list[str]:
+        """The headline, and the cells that move the first metric furthest."""
+        return [*self.headline(), *self.strongest(5), f"  {self.caution}"]
 
 
 @dataclass(frozen=True)
@@ -171,22 +133,62 @@ class PatchingSweep:
 
 def sweep(
     model: "Transformer",
-    clean: "Pairs | str | Tokens",
-    corrupted: "str | Tokens | None" = None,
+    clean: Pairs | str | Tokens,
+    corrupted: str | Tokens | None = None,
     *,
+    site: Site | Sequence[Site],
+    metric: Metrics = "logit_difference",
+    direction: Direction = "denoise",
+    source: Source = "pair",
+    reference: Tokens | None = None,
+    by: Sequence[str] | None = None,
+    window: int = 1,
+    layers: Index | None = None,
+    positions: Index | None = None,
+    keys: Index | None = None,
+    heads: Index | None = None,
+    neurons: Sequence[int] | None = None,
+    experts: Sequence[int] | None = None,
+    renormalise: bool = False,
+    prefix: "PrefixPolicy" = "doc",
+    seed: int = 0,
+    budget: int = 2**30,
+    shortcuts: bool = True,
     progress: Progress | None = None,
     cancelled: Callable[[], bool] | None = None,
-    **options: Any,
 ) -> Patching:
-    """Patch every cell of a site in turn; options as in `plan_sweep`."""
-    return plan_sweep(model, clean, corrupted, **options).run(progress=progress, cancelled=cancelled)
+    """Patch every cell of a site in turn; parameters and errors as in `plan_sweep`."""
+    planned = plan_sweep(
+        model,
+        clean,
+        corrupted,
+        site=site,
+        metric=metric,
+        direction=direction,
+        source=source,
+        reference=reference,
+        by=by,
+        window=window,
+        layers=layers,
+        positions=positions,
+        keys=keys,
+        heads=heads,
+        neurons=neurons,
+        experts=experts,
+        renormalise=renormalise,
+        prefix=prefix,
+        seed=seed,
+        budget=budget,
+        shortcuts=shortcuts,
+    )
+    return planned.run(progress=progress, cancelled=cancelled)
 
 
 @torch.no_grad()
 def plan_sweep(
     model: "Transformer",
-    clean: "Pairs | str | Tokens",
-    corrupted: "str | Tokens | None" = None,
+    clean: Pairs | str | Tokens,
+    corrupted: str | Tokens | None = None,
     *,
     site: Site | Sequence[Site],
     metric: Metrics = "logit_difference",

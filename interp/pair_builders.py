@@ -25,7 +25,7 @@ What they do NOT tell: whether the model solves the task; see `interp.analyses.p
 import itertools
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -224,3 +224,14 @@ def _draw(n: int, seed: int, *axes: Sequence[Any]) -> list[tuple[Any, ...]]:
         taken[place] = None
     places = (np.unravel_index(place, shape) for place in taken)
     return [tuple(axis[int(index)] for axis, index in zip(axes, place, strict=True)) for place in places]
+
+
+BUILDERS: dict[str, Callable[..., list[PromptPair]]] = {
+    "ioi": ioi,
+    "greater-than": greater_than,
+    "capitals": capitals,
+    "country-swap": country_swap,
+    "agreement": agreement,
+    "gender": gender,
+}
+"""The builders by the name that the command line takes."""

@@ -126,10 +126,12 @@ class Result(ABC):
     title: ClassVar[str]
     caution: ClassVar[str] = ""
 
-    def __init_subclass__(cls, *, kind: str, **rest: object) -> None:
+    def __init_subclass__(cls, *, kind: str | None = None, **rest: object) -> None:
+        """A class without a kind holds what several kinds share, and has no results of its own."""
         super().__init_subclass__(**rest)
-        cls.kind = kind
-        _KINDS[kind] = cls
+        if kind is not None:
+            cls.kind = kind
+            _KINDS[kind] = cls
 
     def __init__(
         self,
