@@ -19,28 +19,29 @@ What it does NOT tell: more than activation patching would, which see; and of ef
 base run (a divergence at its own reference) nothing at all.
 """
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.analyses.patching import TOKENS, cells_of, share, token_labels
-from interp.analyses.patching_cells import Cells
+from interp.analyses.cell_map import CellMap
+from interp.analyses.patching import share, token_labels
+from interp.analyses.patching_cells import Cells, Labels, cells_of
 from interp.analyses.patching_runs import Direction, Logits, Metrics, Runs, Tokens, measures, runs_of
 from interp.analyses.sites import SITES, Site, Values
 from interp.cache import ActivationCache
 from interp.errors import UsageError
 from interp.models.replay import Metric, Progress, Replay, Sweep
 from interp.pairs import Pairs
-from interp.results import Result, provenance
+from interp.results import provenance
 from interp.selection import Index
 
 if TYPE_CHECKING:
+    import pandas as pd
     from plotly.graph_objects import Figure
 
     from interp.models.prompt_formats import PrefixPolicy
@@ -53,11 +54,11 @@ NO_SIGN = 1e-5
 """Exact effects below this share of the metric's size are rounding, and have no sign."""
 
 
-class AttributionMap(Result, kind="attribution-patching"):
+class AttributionMap(CellMap, kind="attribution-patching"):
     """Estimates of what patching every cell would do to a metric, and how far they are off.
 
-    `estimate` [*axes, pair] in units of the metric; `effect` [*axes] its mean over pairs, `magnitude` [*axes] the mean
-    of its absolute value, and `recovered` [*axes] the effect as a share of the way from base to source. `clean` and
+    `estimate` [*axes, pair] in units of the metric; `mean_estimate` [*axes] over pairs, `magnitude` [*axes] the mean of
+    its absolute value, and `recovered` [*axes] the mean as a share of the way from base to source. `clean` and
     `corrupted` [pair]: the metric of both runs.
 
     Of the cells that were patched exactly: `checked_` and the axis [cell] where they lie, `sample` [cell] why they were
@@ -66,97 +67,71 @@ class AttributionMap(Result, kind="attribution-patching"):
     `cells_checked`; NaN where there are too few cells to tell.
     """
 
-    grid = ("layer", "pos")
     title = "Attribution patching"
     caution = (
         "An estimate from one gradient, to be checked: it misleads where attention is saturated or effects cancel."
     )
 
     @property
-    def over(self) -> tuple[str, ...]:
-        """The axes of the map."""
-        return tuple(self.settings["by"])  # type: ignore[arg-type]
+    def shown(self) -> str:
+        """The mean over pairs."""
+        return "mean_estimate"
 
-    def to_frame(self, axes: Sequence[str] | None = None) -> Any:
-        """A long table: one row a cell of the map; `("cell",)` for those that were patched exactly."""
-        return super().to_frame(self.over if axes is None else axes)
+    def checks(self, sample: str | None = None) -> "pd.DataFrame":
+        """The cells that were patched exactly, one row each: where they lie, both effects, and the miss between them.
 
-    def ranked(self, count: int = 10) -> Any:
-        """The cells of the largest estimated effects, in either direction, the largest first."""
-        return _furthest_first(self.to_frame(), "effect").head(count).reset_index(drop=True)
-
-    def misses(self, count: int = 10) -> Any:
-        """The checked cells whose estimates are furthest from the exact effect, the furthest first."""
-        frame = self.to_frame(("cell",))
+        `sample`: `top` or `random` alone.
+        """
+        frame = self.to_frame(("cell",)).rename(columns={f"checked_{axis}": axis for axis in self.over})
         frame["miss"] = frame["estimated_effect"] - frame["exact_effect"]
-        return _furthest_first(frame, "miss").head(count).reset_index(drop=True)
+        return frame if sample is None else frame[frame["sample"] == sample]
+
+    def misses(self, count: int = 10) -> "pd.DataFrame":
+        """The checked cells whose estimates are furthest from the exact effect, the furthest first."""
+        frame = self.checks()
+        order = frame["miss"].abs().sort_values(ascending=False, kind="stable").index
+        return frame.loc[order].head(count).reset_index(drop=True)
 
     def figure(self) -> "Figure":
         """The map, the last axis across; and beside it the estimates of checked cells over their exact effects."""
         from interp.plots import beside_check, effect_heatmap
 
-        *down, across = (self._labels(axis) for axis in self.over)
-        heatmap = effect_heatmap(
-            self["effect"].reshape(-1, len(across)),
-            title=self._title(),
-            metric=f"estimated effect on {self.settings['metric']}",
-            x=self.over[-1],
-            y=".".join(self.over[:-1]),
-            columns=across,
-            rows=[".".join(places) for places in itertools.product(*down)],
-            upwards=self.over[0] == "layer",
-        )
+        heatmap = effect_heatmap(**self.drawn())
         if "cell" not in self.axes:
             return heatmap
         points = {}
         for sample in SAMPLES:
-            own = self["sample"] == sample
-            names = [self._place(row) for row in self.to_frame(("cell",))[own].to_dict(orient="records")]
-            points[f"{sample} cells"] = (names, self["exact_effect"][own], self["estimated_effect"][own])
+            own = self.checks(sample)
+            names = [self.place(row) for row in own.to_dict(orient="records")]
+            points[f"{sample} cells"] = (names, own["exact_effect"].to_numpy(), own["estimated_effect"].to_numpy())
         return beside_check(heatmap, points)
 
     def summary(self) -> list[str]:
         """Both runs, the largest estimates, and what exact patching says of them."""
-        count, name = len(self["clean"]), self.settings["metric"]
+        count, (clean, corrupted) = len(self["clean"]), (float(self[run].mean()) for run in ("clean", "corrupted"))
         lines = [
-            f"{self._title()}; {count} pair{'s' * (count > 1)}",
-            f"  {name}: clean {float(self['clean'].mean()):.3f}, corrupted {float(self['corrupted'].mean()):.3f}",
+            f"{self.asked()}; {count} pair{'s' * (count > 1)}",
+            f"  {self.settings['metric']}: clean {clean:.3f}, corrupted {corrupted:.3f}",
+            *self.strongest(5),
         ]
-        for row in self.ranked(5).to_dict(orient="records"):
-            place = ", ".join(f"{axis} {row[axis]}" for axis in self.over)
-            lines.append(f"  {place}: {row['effect']:+.3f} estimated")
         if "cell" not in self.axes:
             return [*lines, "  not checked against exact patching", f"  {self.caution}"]
-        lines += [self._checked(place) for place in range(len(SAMPLES)) if self["cells_checked"][place]]
+        lines += [self._agreement(place) for place in range(len(SAMPLES)) if self["cells_checked"][place]]
         for row in self.misses(3).to_dict(orient="records"):
             estimated, exact = row["estimated_effect"], row["exact_effect"]
-            lines.append(f"  missed most: {self._place(row)}: {estimated:+.3f} estimated, {exact:+.3f} exact")
+            lines.append(f"  missed most: {self.place(row)}: {estimated:+.3f} estimated, {exact:+.3f} exact")
         return [*lines, f"  {self.caution}"]
 
-    def _checked(self, place: int) -> str:
+    def _agreement(self, place: int) -> str:
         pearson, spearman, signs = (float(self[name][place]) for name in ("pearson", "spearman", "sign_agreement"))
         which = f"{int(self['cells_checked'][place])} {SAMPLES[place]} cells"
         return f"  {which} patched exactly: Pearson {pearson:.3f}, Spearman {spearman:.3f}, same sign {signs:.0%}"
 
-    def _place(self, row: Mapping[Any, object]) -> str:  # type: ignore[override]
-        return ", ".join(f"{axis} {row[f'checked_{axis}']}" for axis in self.over)
-
-    def _labels(self, axis: str) -> list[str]:
-        """The axis's places, with the tokens that stand there."""
-        places, name = [str(place) for place in self.axes[axis]], TOKENS.get(axis, "")
-        if name not in self:
-            return places
-        return [f"{text} {place}" for text, place in zip(self[name], places, strict=True)]
-
-    def _title(self) -> str:
-        sites: Any = self.settings["sites"]
-        return f"{self.title}: {' + '.join(sites)}, {self.settings['direction']}"
-
 
 def attribution_patching(
     model: "Transformer",
-    clean: "Pairs | str | Tokens",
-    corrupted: "str | Tokens | None" = None,
+    clean: Pairs | str | Tokens,
+    corrupted: str | Tokens | None = None,
     *,
     site: Site | Sequence[Site],
     metric: Metrics = "logit_difference",
@@ -215,6 +190,7 @@ def attribution_patching(
             "by": list(cells.axes),
             "metric": found.name,
             "direction": direction,
+            "source": "pair",
             "check": None if check is None else list(check),
             "answer": runs.said("answer"),
             "foil": runs.said("foil"),
@@ -341,19 +317,16 @@ def _expert_products(needed: Sequence[str], found: _Found, model: "Transformer")
     return experts.scatter_add(2, found.base[chosen], products)
 
 
-Arrays = dict[str, tuple[object, Sequence[str]]]
-
-
-def _arrays(estimate: np.ndarray, axes: tuple[str, ...], found: _Found, direction: Direction) -> Arrays:
+def _arrays(estimate: np.ndarray, axes: tuple[str, ...], found: _Found, direction: Direction) -> Labels:
     """The map itself, and the metric of both runs."""
     base, source = found.base_value, found.source_value
     clean, corrupted = (source, base) if direction == "denoise" else (base, source)
-    effect = estimate.mean(-1)
+    mean = estimate.mean(-1)
     return {
         "estimate": (estimate, (*axes, "pair")),
-        "effect": (effect, axes),
+        "mean_estimate": (mean, axes),
         "magnitude": (np.abs(estimate).mean(-1), axes),
-        "recovered": (share(effect, (source - base).mean(), np.abs(source).mean()), axes),
+        "recovered": (share(mean, (source - base).mean(), np.abs(source).mean()), axes),
         "clean": (clean, ("pair",)),
         "corrupted": (corrupted, ("pair",)),
     }
@@ -404,7 +377,7 @@ def _compared(
     chosen: Mapping[str, np.ndarray],
     where: Mapping[str, Sequence[int]],
     size: float,
-) -> Arrays:
+) -> Labels:
     """Checked cells beside their estimates, and how well these agree, sample by sample."""
     everything = np.concatenate([*chosen.values()])
     estimated = estimate.mean(-1).ravel()[everything]
@@ -437,11 +410,7 @@ def _agreement(estimated: np.ndarray, exact: np.ndarray, size: float) -> dict[st
     }
 
 
-def _correlation(both: Any) -> float:
+def _correlation(both: "pd.DataFrame") -> float:
     """Pearson's; NaN where one side does not vary."""
     varies = len(both) > 1 and bool((both.max() > both.min()).all())
     return float(np.corrcoef(both["estimated"], both["exact"])[0, 1]) if varies else np.nan
-
-
-def _furthest_first(frame: Any, column: str) -> Any:
-    return frame.loc[frame[column].abs().sort_values(ascending=False, kind="stable").index]

@@ -114,7 +114,8 @@ class TestEveryNumberIsThatOfAForwardPass:
 
     def test_shortcuts_change_nothing(self) -> None:
         quick, plain = (
-            ablate(MODEL, TOKENS, MIXED, metric=MEASURED, controls=2, shortcuts=shortcuts) for shortcuts in (True, False)
+            ablate(MODEL, TOKENS, MIXED, metric=MEASURED, controls=2, shortcuts=shortcuts)
+            for shortcuts in (True, False)
         )
         np.testing.assert_allclose(quick["logit_control"], plain["logit_control"], atol=2e-5)
 

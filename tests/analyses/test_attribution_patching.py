@@ -196,7 +196,7 @@ class TestTheCheck:
         effect = exact["logit_difference"] - exact["logit_difference_corrupted"]
         index = tuple(found[f"checked_{axis}"] for axis in ("layer", "head", "pos"))
         np.testing.assert_allclose(found["exact"], effect[index], atol=2e-5)
-        np.testing.assert_allclose(found["estimated_effect"], found["effect"][index])
+        np.testing.assert_allclose(found["estimated_effect"], found["mean_estimate"][index])
 
     def test_agreement_is_told_sample_by_sample(self, found: AttributionMap) -> None:
         for place, sample in enumerate(("top", "random")):
@@ -250,7 +250,7 @@ def test_the_head_that_was_planted_comes_first_with_the_right_sign(direction: "D
     )
     first = found.ranked(1).iloc[0]
     assert (first["layer"], first["head"]) == (1, 0)
-    assert np.sign(first["effect"]) == sign == np.sign(found["exact_effect"][0])
+    assert np.sign(first["mean_estimate"]) == sign == np.sign(found["exact_effect"][0])
 
 
 @pytest.mark.parametrize(
