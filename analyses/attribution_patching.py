@@ -106,21 +106,25 @@ class AttributionMap(CellMap, kind="attribution-patching"):
             points[f"{sample} cells"] = (names, own["exact_effect"].to_numpy(), own["estimated_effect"].to_numpy())
         return beside_check(heatmap, points)
 
-    def summary(self) -> list[str]:
-        """Both runs, the largest estimates, and what exact patching says of them."""
+    def headline(self) -> list[str]:
+        """What was asked, the metric of both runs, and what exact patching says of the estimates."""
         count, (clean, corrupted) = len(self["clean"]), (float(self[run].mean()) for run in ("clean", "corrupted"))
         lines = [
             f"{self.asked()}; {count} pair{'s' * (count > 1)}",
             f"  {self.settings['metric']}: clean {clean:.3f}, corrupted {corrupted:.3f}",
-            *self.strongest(5),
         ]
         if "cell" not in self.axes:
-            return [*lines, "  not checked against exact patching", f"  {self.caution}"]
-        lines += [self._agreement(place) for place in range(len(SAMPLES)) if self["cells_checked"][place]]
-        for row in self.misses(3).to_dict(orient="records"):
-            estimated, exact = row["estimated_effect"], row["exact_effect"]
-            lines.append(f"  missed most: {self.place(row)}: {estimated:+.3f} estimated, {exact:+.3f} exact")
-        return [*lines, f"  {self.caution}"]
+            return [*lines, "  not checked against exact patching"]
+        return [*lines, *(self._agreement(place) for place in range(len(SAMPLES)) if self["cells_checked"][place])]
+
+    def summary(self) -> list[str]:
+        """The headline, the largest estimates, and the worst misses among those that were checked."""
+        missed = self.misses(3).to_dict(orient="records") if "cell" in self.axes else []
+        worst = [
+            f"  missed most: {self.place(row)}: {row['estimated_effect']:+.3f} estimated, {row['exact_effect']:+.3f} exact"
+            for row in missed
+        ]
+        return [*self.headline(), *self.strongest(5), *worst, f"  {self.caution}"]
 
     def _agreement(self, place: int) -> str:
         pearson, spearman, signs = (float(self[name][place]) for name in ("pearson", "spearman", "sign_agreement"))
