@@ -119,11 +119,14 @@ class AttributionMap(CellMap, kind="attribution-patching"):
 
     def summary(self) -> list[str]:
         """The headline, the largest estimates, and the worst misses among those that were checked."""
-        missed = self.misses(3).to_dict(orient="records") if "cell" in self.axes else []
-        worst = [
-            f"  missed most: {self.place(row)}: {row['estimated_effect']:+.3f} estimated, {row['exact_effect']:+.3f} exact"
-            for row in missed
-        ]
+        worst = (
+            []
+            if "cell" not in self.axes
+            else [
+                f"  missed most: {self.place(row)}: {row['estimated_effect']:+.3f}, exactly {row['exact_effect']:+.3f}"
+                for row in self.misses(3).to_dict(orient="records")
+            ]
+        )
         return [*self.headline(), *self.strongest(5), *worst, f"  {self.caution}"]
 
     def _agreement(self, place: int) -> str:
