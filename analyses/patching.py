@@ -263,11 +263,11 @@ def plan_sweep(
     }
     other = {name: each(logits.other).double().cpu().numpy() for name, each in measured.items()}
     return PatchingSweep(
-        model, replay, runs, other, {**_tokens(model, cells, runs), **row_sums(cells, values)}, settings, seed
+        model, replay, runs, other, {**token_labels(model, cells, runs), **row_sums(cells, values)}, settings, seed
     )
 
 
-def _tokens(model: "Transformer", cells: Cells, runs: Runs) -> Labels:
+def token_labels(model: "Transformer", cells: Cells, runs: Runs) -> Labels:
     """What stands at the swept positions, in the first pair's base run."""
     if not model.has_tokenizer:
         return {}
@@ -297,15 +297,15 @@ def _effects(
         name: (patched, (*axes, "pair")),
         f"{name}_clean": (clean, ("pair",)),
         f"{name}_corrupted": (corrupted, ("pair",)),
-        f"{name}_recovered": (_ratio(moved.mean(-1), way.mean(-1), np.abs(other).mean()), axes),
+        f"{name}_recovered": (share(moved.mean(-1), way.mean(-1), np.abs(other).mean()), axes),
         f"{name}_low": (low, axes),
         f"{name}_high": (high, axes),
-        f"{name}_recovered_each": (_ratio(moved, way, np.abs(other)), (*axes, "pair")),
+        f"{name}_recovered_each": (share(moved, way, np.abs(other)), (*axes, "pair")),
     }
 
 
-def _ratio(moved: np.ndarray, way: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """NaN where the way is nothing beside the size of the values: there is no share of it to recover."""
+def share(moved: np.ndarray, way: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """How much of the way was moved; NaN where the way is nothing beside the size of the values, and has no shares."""
     known = np.abs(way) > NOTHING * np.maximum(size, 1e-9)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(known, moved / way, np.nan)
