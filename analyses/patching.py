@@ -248,9 +248,10 @@ def plan_sweep(
     cells = cells_of(model, runs, site, by, window, chosen)
     if renormalise:
         check_renormalised(cells)
-    told = {"source": source, "reference": reference, "seed": seed, "budget": budget}
     sums = bool(cells.edges_of) and not renormalise
-    patched, base, logits = recorded(model, runs, cells.points, **told, base_too=sums)
+    patched, base, logits = recorded(
+        model, runs, cells.points, source=source, reference=reference, seed=seed, budget=budget, base_too=sums
+    )
     values = Values(patched, renormalise)
     measured = measures(metric, runs, logits)
     replay = Replay(
@@ -278,11 +279,11 @@ def plan_sweep(
         "shortcuts": shortcuts,
     }
     other = {name: each(logits.other).double().cpu().numpy() for name, each in measured.items()}
-    labels = _tokens(model, cells, runs) | (row_sums(cells, patched, base) if sums else {})
+    labels = token_labels(model, cells, runs) | (row_sums(cells, patched, base) if sums else {})
     return PatchingSweep(model, replay, runs, other, labels, settings, seed)
 
 
-def _tokens(model: "Transformer", cells: Cells, runs: Runs) -> Labels:
+def token_labels(model: "Transformer", cells: Cells, runs: Runs) -> Labels:
     """What stands at the swept positions, in the first pair's base run."""
     if not model.has_tokenizer:
         return {}
@@ -309,15 +310,15 @@ def _effects(
         name: (patched, (*axes, "pair")),
         f"{name}_clean": (clean, ("pair",)),
         f"{name}_corrupted": (corrupted, ("pair",)),
-        f"{name}_recovered": (_ratio(moved.mean(-1), way.mean(-1), size.mean()), axes),
+        f"{name}_recovered": (share(moved.mean(-1), way.mean(-1), size.mean()), axes),
         f"{name}_low": (low, axes),
         f"{name}_high": (high, axes),
-        f"{name}_recovered_each": (_ratio(moved, way, size), (*axes, "pair")),
+        f"{name}_recovered_each": (share(moved, way, size), (*axes, "pair")),
     }
 
 
-def _ratio(moved: np.ndarray, way: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """NaN where the way is nothing beside the size of the values: there is no share of it to recover."""
+def share(moved: np.ndarray, way: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """How much of the way was moved; NaN where the way is nothing beside the size of the values, and has no shares."""
     known = np.abs(way) > np.maximum(NOTHING * size, LEAST)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(known, moved / way, np.nan)

@@ -263,6 +263,41 @@ def effect_heatmap(
     return figure.update_yaxes(**_ticks(down), autorange=True if upwards else "reversed")
 
 
+def beside_check(heatmap: "Figure", points: Mapping[str, tuple[Labels, Numbers, Numbers]]) -> "Figure":
+    """A heat map, and to its right estimates over exact values: (names, exact, estimated) of each series.
+
+    The dotted line is where an estimate is right.
+    """
+    from plotly.graph_objects import Scatter
+    from plotly.subplots import make_subplots
+
+    figure = make_subplots(cols=2, column_widths=[0.6, 0.4], horizontal_spacing=0.2)
+    figure.add_trace(heatmap.data[0].update(colorbar_x=0.5), row=1, col=1)
+    figure.update_layout(title=heatmap.layout.title, template="plotly_white", margin=heatmap.layout.margin)
+    figure.update_layout(height=max(heatmap.layout.height, 420), width=heatmap.layout.width + 480)
+    figure.update_xaxes(heatmap.layout.xaxis.to_plotly_json(), row=1, col=1)
+    figure.update_yaxes(heatmap.layout.yaxis.to_plotly_json(), row=1, col=1)
+    for index, (name, (labels, exact, estimated)) in enumerate(points.items()):
+        dots = Scatter(
+            x=np.asarray(exact, dtype=np.float64),
+            y=np.asarray(estimated, dtype=np.float64),
+            name=name,
+            mode="markers",
+            marker={"color": SERIES_COLOURS[index % len(SERIES_COLOURS)]},
+            customdata=[str(label) for label in labels],
+            hovertemplate="%{customdata}<br>exact %{x:.4f}<br>estimated %{y:.4f}<extra></extra>",
+        )
+        figure.add_trace(dots, row=1, col=2)
+    everything = np.concatenate(
+        [np.asarray(values, dtype=np.float64) for _, *both in points.values() for values in both]
+    )
+    ends = [float(everything.min(initial=0.0)), float(everything.max(initial=0.0))]
+    right = Scatter(x=ends, y=ends, mode="lines", line={"dash": "dot", "color": "#7a7a7a"}, showlegend=False)
+    figure.add_trace(right, row=1, col=2)
+    figure.update_xaxes(title_text="exact effect", row=1, col=2)
+    return figure.update_yaxes(title_text="estimated effect", row=1, col=2)
+
+
 def trace_heatmaps(
     panels: Mapping[str, Numbers], *, title: str, metric: str, tokens: Sequence[str], layers: Labels | None = None
 ) -> "Figure":
