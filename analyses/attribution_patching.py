@@ -367,7 +367,7 @@ def _exact(
     shortcuts: bool,
 ) -> Replay:
     """Exact patching of some cells."""
-    values = Values(found.source, found.base)
+    values = Values(found.source)
     count = len(next(iter(where.values())))
     sweep = Sweep(
         {"cell": range(count)},

@@ -16,18 +16,19 @@ since a ratio of two small numbers says nothing. Which corruption, metric and wi
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from interp.analyses.cell_map import CellMap
+from interp.analyses.cell_map import TOKENS, CellMap
 from interp.analyses.intervals import ratio_interval
-from interp.analyses.patching_cells import Cells, Labels, row_sums
+from interp.analyses.patching_cells import Cells, Labels, check_renormalised, row_sums
 from interp.analyses.patching_cells import cells_of as cells_of
 from interp.analyses.patching_runs import Direction, Metrics, Runs, Source, Tokens, measures, recorded, runs_of
 from interp.analyses.sites import Site as Site
+from interp.analyses.sites import Values
 from interp.analyses.vocabulary import token_texts
 from interp.metrics import kl_divergence as kl_divergence
 from interp.metrics import log_probability as log_probability
@@ -48,8 +49,8 @@ if TYPE_CHECKING:
     from interp.models.prompt_formats import PrefixPolicy
     from interp.models.transformer import Transformer
 
-NOTHING = 1e-3
-"""Clean and corrupted runs that differ by less than this share of their size are not told apart."""
+NOTHING, LEAST = 1e-3, 1e-5
+"""Two runs that differ by less than this share of their size, or by less than LEAST, are not told apart."""
 
 
 class Patching(CellMap, kind="patching"):
@@ -235,10 +236,14 @@ def plan_sweep(
         "experts": experts,
     }
     cells = cells_of(model, runs, site, by, window, chosen)
-    values, logits = recorded(model, runs, cells.points, source=source, reference=reference, seed=seed, budget=budget)
-    values = replace(values, renormalise=renormalise)
+    if renormalise:
+        check_renormalised(cells)
+    sums = bool(cells.edges_of) and not renormalise
+    patched, base, logits = recorded(
+        model, runs, cells.points, source=source, reference=reference, seed=seed, budget=budget, base_too=sums
+    )
+    values = Values(patched, renormalise)
     measured = measures(metric, runs, logits)
-
     replay = Replay(
         model,
         runs.base,
@@ -255,16 +260,17 @@ def plan_sweep(
         "metrics": list(measured),
         "direction": direction,
         "source": source,
+        "reference": None if reference is None else list(reference.shape),
         "window": window,
+        "at": {axis: list(places) for axis, places in cells.fixed.items()},
         "renormalise": renormalise,
         "answer": runs.said("answer"),
         "foil": runs.said("foil"),
         "shortcuts": shortcuts,
     }
     other = {name: each(logits.other).double().cpu().numpy() for name, each in measured.items()}
-    return PatchingSweep(
-        model, replay, runs, other, {**token_labels(model, cells, runs), **row_sums(cells, values)}, settings, seed
-    )
+    labels = token_labels(model, cells, runs) | (row_sums(cells, patched, base) if sums else {})
+    return PatchingSweep(model, replay, runs, other, labels, settings, seed)
 
 
 def token_labels(model: "Transformer", cells: Cells, runs: Runs) -> Labels:
@@ -272,12 +278,8 @@ def token_labels(model: "Transformer", cells: Cells, runs: Runs) -> Labels:
     if not model.has_tokenizer:
         return {}
     texts = token_texts(model, runs.base[0].tolist())
-    names = {"pos": "token", "query_pos": "query_token", "key_pos": "key_token"}
-    return {
-        names[axis]: ([texts[place] for place in places], (axis,))
-        for axis, places in cells.axes.items()
-        if axis in names
-    }
+    swept = {axis: places for axis, places in cells.axes.items() if axis in TOKENS}
+    return {TOKENS[axis]: ([texts[place] for place in places], (axis,)) for axis, places in swept.items()}
 
 
 def _effects(
@@ -291,21 +293,22 @@ def _effects(
 ) -> Labels:
     """The arrays of one metric: raw values, and how much of the way from base to source they have gone."""
     moved, way = (patched - base).astype(np.float64), (other - base).astype(np.float64)
+    size = np.maximum(np.abs(base), np.abs(other))
     low, high = ratio_interval(moved, way, seed=seed)
     clean, corrupted = (other, base) if direction == "denoise" else (base, other)
     return {
         name: (patched, (*axes, "pair")),
         f"{name}_clean": (clean, ("pair",)),
         f"{name}_corrupted": (corrupted, ("pair",)),
-        f"{name}_recovered": (share(moved.mean(-1), way.mean(-1), np.abs(other).mean()), axes),
+        f"{name}_recovered": (share(moved.mean(-1), way.mean(-1), size.mean()), axes),
         f"{name}_low": (low, axes),
         f"{name}_high": (high, axes),
-        f"{name}_recovered_each": (share(moved, way, np.abs(other)), (*axes, "pair")),
+        f"{name}_recovered_each": (share(moved, way, size), (*axes, "pair")),
     }
 
 
 def share(moved: np.ndarray, way: np.ndarray, size: np.ndarray) -> np.ndarray:
     """How much of the way was moved; NaN where the way is nothing beside the size of the values, and has no shares."""
-    known = np.abs(way) > NOTHING * np.maximum(size, 1e-9)
+    known = np.abs(way) > np.maximum(NOTHING * size, LEAST)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(known, moved / way, np.nan)

@@ -1,14 +1,14 @@
 """The cells of a patching sweep: which axes it runs over, which places each has, and the edits of every cell."""
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from interp.analyses.patching_runs import Runs
-from interp.analyses.sites import SITES, Site, Values, layer_window, patch, site_spec
+from interp.analyses.sites import SITES, Site, Values, layer_window, patch, require, site_spec, stands_in
 from interp.errors import UsageError
 from interp.hooks import Hooks
 from interp.selection import Index, indices
@@ -39,42 +39,41 @@ class Cells:
     axes: Mapping[str, Sequence[int]]
     fixed: Mapping[str, Sequence[int]]
     window: int
+    there: Sequence[int]
+    """Layers in which every site is there."""
 
     @property
     def points(self) -> list[str]:
         """Full names of all points whose values are read."""
-        touched = self.axes.get("layer", self.fixed.get("layer", [0]))
-        layers = dict.fromkeys(other for layer in touched for other in self._around(layer))
-        return list(
-            dict.fromkeys(name for site in self.sites for layer in layers for name in SITES[site].needed(layer))
-        )
+        layers = dict.fromkeys(layer for cell in self._layers for layer in self._around(cell))
+        names = (name for site in self.sites for layer in layers for name in SITES[site].needed(layer))
+        return list(dict.fromkeys(names))
+
+    @property
+    def edges_of(self) -> list[int]:
+        """The layers of which single edges of the pattern are patched, one layer a cell and nothing else with it."""
+        edges = self.sites == ("pattern",) and ("key_pos" in self.axes or "key_pos" in self.fixed)
+        alone = self.window == 1 and ("layer" in self.axes or len(self._layers) == 1)
+        return list(self._layers) if edges and alone else []
 
     def edits(self, places: Mapping[str, int], values: Values) -> Hooks:
         """What one cell changes."""
-        where: dict[str, int | Sequence[int]] = {**self.fixed, **places}
-        layers = where.pop("layer", [0])
-        around = self._around(layers) if isinstance(layers, int) else layers
+        where = {**self.fixed, **places}
+        layers = self._around(places["layer"]) if "layer" in places else self._layers
         return [
             hook
             for site in self.sites
-            for layer in (around if SITES[site].layered else [0])
-            for hook in patch(self.model, site, layer, where, values)
+            for layer in (layers if SITES[site].layered else [0])
+            for hook in patch(self.model, site, layer, SITES[site].part_of(where), values)
         ]
 
-    def _around(self, layer: int) -> Sequence[int]:
+    @property
+    def _layers(self) -> Sequence[int]:
+        return self.axes.get("layer", self.fixed.get("layer", [0]))
+
+    def _around(self, layer: int) -> list[int]:
         """The layers of a window where the sites are: some models lack them in some layers."""
-        found = layer_window(layer, self.window, self.model.config.n_layers)
-        return [each for each in found if each in available(self.model, self.sites)] or [layer]
-
-
-def available(model: "Transformer", sites: Sequence[Site]) -> list[int]:
-    """Layers in which every site is there."""
-    points = model.points()
-    return [
-        layer
-        for layer in range(model.config.n_layers)
-        if all(name in points for site in sites for name in SITES[site].needed(layer))
-    ]
+        return [each for each in layer_window(layer, self.window, self.model.config.n_layers) if each in self.there]
 
 
 def cells_of(
@@ -91,7 +90,7 @@ def cells_of(
     """
     sites = _sites(site)
     shared = [axis for axis in SITES[sites[0]].axes if all(axis in SITES[each].axes for each in sites)]
-    swept = list(SITES[sites[0]].usual if by is None else by)
+    swept = [axis for axis in SITES[sites[0]].usual if axis in shared] if by is None else list(by)
     if not swept or not set(swept) <= set(shared) or len(set(swept)) < len(swept):
         raise UsageError(f"A sweep of {' + '.join(sites)} runs over some of {shared}, each once, not over {swept}.")
     if runs.mask is not None and {"pos", "query_pos", "key_pos"} & set(swept):
@@ -99,16 +98,25 @@ def cells_of(
             "The pairs have different lengths, so that a position is not one place in all of them. Sweep over other "
             "axes, or take pairs of one length."
         )
-    if "expert" in shared and "expert" not in swept:
-        raise UsageError("Experts are patched one by one: add expert to `by`.")
     if type(window) is not int or window < 1 or (window > 1 and "layer" not in swept):
         raise UsageError(
             f"The window is {window!r}; expected a whole number of layers from 1 on, in a sweep over layers."
         )
-    places = _places(model, runs, sites, shared, chosen)
+    there = [layer for layer in range(model.config.n_layers) if all(stands_in(model, each, layer) for each in sites)]
+    places = _places(model, runs, sites, there, chosen)
     given = {axis for name, axes in _PLACES.items() if chosen.get(name) is not None for axis in axes}
-    fixed = {axis: places[axis] for axis in shared if axis not in swept and (axis == "layer" or axis in given)}
-    return Cells(model, tuple(sites), {axis: places[axis] for axis in swept}, fixed, window)
+    swept_places = {axis: _once_each(axis, places[axis]) for axis in swept}
+    fixed = {axis: where for axis, where in places.items() if axis not in swept and axis in {"layer", *given}}
+    return Cells(model, tuple(sites), swept_places, fixed, window, there)
+
+
+def check_renormalised(cells: Cells) -> None:
+    """Raises `UsageError` where there are no rows of a pattern that a patch could keep from summing to 1."""
+    if "pattern" not in cells.sites or not ("key_pos" in cells.axes or "key_pos" in cells.fixed):
+        raise UsageError(
+            "Rows are renormalised where single edges of a pattern are patched: choose the site pattern, and sweep "
+            "over key_pos or name `keys`."
+        )
 
 
 def _sites(site: Site | Sequence[Site]) -> list[Site]:
@@ -120,27 +128,32 @@ def _sites(site: Site | Sequence[Site]) -> list[Site]:
     return sites
 
 
+def _once_each(axis: str, places: list[int]) -> list[int]:
+    if len(set(places)) < len(places):
+        raise UsageError(f"A sweep visits each place of the axis {axis} once, not {places}.")
+    return places
+
+
 def _places(
     model: "Transformer",
     runs: Runs,
     sites: Sequence[Site],
-    shared: Sequence[str],
+    there: Sequence[int],
     chosen: Mapping[str, Index | Sequence[int] | None],
 ) -> dict[str, list[int]]:
-    """Every axis's places, checked."""
+    """The places on every axis that any of the sites has, checked."""
     config = model.config
-    there = available(model, sites)
-    points = [name for site in sites for name in SITES[site].needed(there[0] if there else 0)]
-    model.points().resolve(points)  # says why a site is not there
+    _require(model, sites, there[0] if there else 0)  # says why a site is not there
     columns, experts = runs.clean.shape[1], config.moe.n_experts if config.moe else 0
     sizes = {"pos": columns, "query_pos": columns, "key_pos": columns, "expert": experts}
     sizes |= {"layer": config.n_layers, "head": config.n_heads, "kv_head": config.n_kv_heads, "neuron": config.d_mlp}
+    axes = list(dict.fromkeys(axis for site in sites for axis in SITES[site].axes))
     found: dict[str, list[int]] = {}
-    for name, axes in _PLACES.items():
+    for name, named in _PLACES.items():
         asked = chosen.get(name)
-        here = [axis for axis in axes if axis in shared]
+        here = [axis for axis in named if axis in axes]
         if asked is not None and not here:
-            raise UsageError(f"{' + '.join(sites)} has no axis for `{name}`; it has {', '.join(shared)}.")
+            raise UsageError(f"{' + '.join(sites)} has no axis for `{name}`; it has {', '.join(axes)}.")
         for axis in here:
             found[axis] = indices(slice(None) if asked is None else asked, sizes[axis], f"the axis {axis}")
     if "layer" in found:
@@ -154,28 +167,28 @@ def _layers(
     """The layers that were asked for; unless they were, those that have the sites."""
     lacking = [layer for layer in wanted if layer not in there]
     if asked and lacking:
-        model.points().resolve([name for site in sites for name in SITES[site].needed(lacking[0])])
+        _require(model, sites, lacking[0])
     return [layer for layer in wanted if layer in there]
 
 
-def row_sums(cells: Cells, values: Values) -> Labels:
-    """What the patched rows of a pattern add up to where single edges are patched: [*axes, pair], means over rows."""
-    if cells.sites != ("pattern",) or "key_pos" not in cells.axes or values.renormalise:
+def _require(model: "Transformer", sites: Sequence[Site], layer: int) -> None:
+    for site in sites:
+        require(model, site, layer)
+
+
+def row_sums(cells: Cells, source: Mapping[str, Tensor], base: Mapping[str, Tensor]) -> Labels:
+    """What the rows of a pattern add up to where single edges are patched: [*axes, pair], means over patched rows."""
+    if not cells.edges_of:
         return {}
-    shape = [len(places) for places in cells.axes.values()]
-    everywhere = itertools.product(*cells.axes.values())
-    sums = [_row_sum(cells, dict(zip(cells.axes, where, strict=True)), values) for where in everywhere]
-    return {"row_sum": (torch.stack(sums).view(*shape, -1).cpu().numpy(), (*cells.axes, "pair"))}
-
-
-def _row_sum(cells: Cells, where: Mapping[str, int], values: Values) -> torch.Tensor:
-    layers = [where["layer"]] if "layer" in where else cells.fixed["layer"]
-    added = []
-    for layer in layers:
-        name = SITES["pattern"].name(layer)
-        moved = (values.source[name] - values.base[name])[..., where["key_pos"]]
-        for axis, dim in (("query_pos", 2), ("head", 1)):
-            places = [where[axis]] if axis in where else cells.fixed.get(axis, range(moved.shape[dim]))
-            moved = moved.index_select(dim, torch.tensor(list(places), device=moved.device))
-        added.append(moved.flatten(1).mean(1))
-    return 1 + torch.stack(added).mean(0)
+    names = [SITES["pattern"].name(layer) for layer in cells.edges_of]
+    moved = torch.stack([source[name] - base[name] for name in names])
+    axes = ["layer", "pair", "head", "query_pos", "key_pos"]
+    for axis in ("head", "query_pos", "key_pos"):
+        if axis in cells.axes or axis in cells.fixed:
+            places = torch.tensor([*cells.axes.get(axis, cells.fixed.get(axis, []))], device=moved.device)
+            moved = moved.index_select(axes.index(axis), places)
+    for axis in [axis for axis in axes if axis not in (*cells.axes, "pair")]:
+        moved = moved.sum(axes.index(axis)) if axis == "key_pos" else moved.mean(axes.index(axis))
+        axes.remove(axis)
+    order = [axes.index(axis) for axis in (*cells.axes, "pair")]
+    return {"row_sum": ((1 + moved).permute(order).float().cpu().numpy(), (*cells.axes, "pair"))}

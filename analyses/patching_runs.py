@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp import metrics
-from interp.analyses.sites import Values
+from interp.cache import ActivationCache
 from interp.errors import UsageError, nearest
 from interp.pairs import Pairs, length_difference
 
@@ -82,11 +82,19 @@ def runs_of(
         return Runs(*both, mask, clean, clean.prefix, direction)
     if corrupted is None:
         raise UsageError("One prompt came; give `corrupted` too, or aligned pairs (`interp.pairs.align`).")
-    rows = [model.to_tokens(each, prefix=prefix) if isinstance(each, str) else each for each in (clean, corrupted)]
-    first, second = (tokens.to(model.device) for tokens in rows)
+    first, second = (_tokens(model, each, prefix) for each in (clean, corrupted))
     if first.shape != second.shape:
         raise UsageError(f"The prompts do not fit each other: {_difference(model, first, second)}")
     return Runs(first, second, None, None, prefix if isinstance(clean, str) else "as given", direction)
+
+
+def _tokens(model: "Transformer", given: str | Tokens, prefix: "PrefixPolicy") -> Tokens:
+    if not isinstance(given, str | Tensor):
+        raise UsageError(
+            f"A text, tokens [pair, pos] or aligned pairs were expected, not {type(given).__name__}; several texts are "
+            "aligned by `interp.pairs.align`."
+        )
+    return (model.to_tokens(given, prefix=prefix) if isinstance(given, str) else given).to(model.device)
 
 
 def _difference(model: "Transformer", first: Tensor, second: Tensor) -> str:
@@ -104,44 +112,99 @@ def recorded(
     reference: Tokens | None,
     seed: int,
     budget: int,
-) -> tuple[Values, Logits]:
-    """The values to patch in, and the logits of both runs. Each run is done once, with only these points recorded."""
+    base_too: bool,
+) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor], Logits]:
+    """The values to patch in, those of the base run where `base_too`, and the logits of both runs.
+
+    Each run is done once, and only what is needed of it is recorded.
+    """
+    _check_source(source, reference)
+    kept = points if base_too or source != "pair" else None
+    base_last, base = _run(model, runs.base, runs.mask, kept, budget)
+    other_last, other = _run(model, runs.other, runs.mask, points if source == "pair" else None, budget)
+    logits = Logits(base_last, other_last)
+    if source == "pair":
+        return other, base, logits
+    if source == "zero":
+        return {name: _zero(model, name, base[name]) for name in points}, base, logits
+    texts = base
+    if reference is not None:
+        _, texts = model.run_with_cache(reference.to(model.device), points, budget=budget)
+    if source == "mean":
+        return Means(model, runs, texts, base).of(points), base, logits
+    rows = _others(len(runs.base), len(runs.base) if reference is None else len(reference), reference is None, seed)
+    if not _of_one_length(runs, texts):
+        raise UsageError("Resampling puts one text's values in place of another's: give texts of one length.")
+    return {name: texts[name][rows] for name in points}, base, logits
+
+
+def _run(
+    model: "Transformer", tokens: Tokens, mask: Tensor | None, points: Sequence[str] | None, budget: int
+) -> tuple[Float[Tensor, "pair 1 d_vocab"], ActivationCache]:
+    """The last position's logits, and the values at these points, if any; their embeddings alone at least."""
+    logits, cache = model.run_with_cache(tokens, points or ["hook_embed"], mask=mask, budget=budget)
+    return logits[:, -1:].clone(), cache
+
+
+def _check_source(source: str, reference: Tokens | None) -> None:
     if source not in get_args(Source):
         raise UsageError(f"The source is {source!r}; expected one of {', '.join(get_args(Source))}.")
     if reference is not None and source not in ("mean", "resample"):
         raise UsageError(f"A reference is for the sources mean and resample; {source!r} takes none.")
-    base_logits, base = model.run_with_cache(runs.base, points, mask=runs.mask, budget=budget)
-    kept = points if source == "pair" else []
-    other_logits, other = model.run_with_cache(runs.other, kept, mask=runs.mask, budget=budget)
-    logits = Logits(base_logits[:, -1:].clone(), other_logits[:, -1:].clone())
-    if source == "pair":
-        return Values(other, base), logits
-    if source == "zero":
-        return Values({name: torch.zeros_like(base[name]) for name in points}, base), logits
-    texts = base
-    if reference is not None:
-        _, texts = model.run_with_cache(reference.to(model.device), points, budget=budget)
-    of_one_length = runs.mask is None and (reference is None or reference.shape[1] == runs.base.shape[1])
-    if source == "mean":
-        return Values(
-            {name: _mean(texts[name], base[name], of_one_length, model, name) for name in points}, base
-        ), logits
-    rows = _others(len(runs.base), len(runs.base) if reference is None else len(reference), reference is None, seed)
-    if not of_one_length:
-        raise UsageError("Resampling puts one text's values in place of another's: give texts of one length.")
-    return Values({name: texts[name][rows] for name in points}, base), logits
 
 
-def _mean(texts: Tensor, like: Tensor, by_position: bool, model: "Transformer", name: str) -> Tensor:
-    """The mean over texts, by position where they have the pairs' length; else over all positions too."""
-    point = model.points()[name]
-    if point.whole:
-        return like  # numbers of experts have no mean
-    if "key_pos" in point.axes and not by_position:
-        raise UsageError(f"The mean of {name} is by position: give a reference of the pairs' length.")
-    mean = texts.mean(0, keepdim=True)
-    mean = mean if by_position else mean.mean(point.position_axis, keepdim=True)
-    return mean.expand_as(like).clone()
+def _zero(model: "Transformer", name: str, base: Tensor) -> Tensor:
+    """Nought; but choices of experts stay what they are: they are numbers of experts, and nought is one of them."""
+    return base if model.points()[name].whole else torch.zeros_like(base)
+
+
+def _of_one_length(runs: Runs, texts: ActivationCache) -> bool:
+    """Whether a position is one place in the texts and in the pairs."""
+    return runs.mask is None and texts.tokens.shape[1] == runs.base.shape[1]
+
+
+@dataclass(frozen=True)
+class Means:
+    """Means over texts: by position where they are as long as the pairs, else over all positions, padding left out."""
+
+    model: "Transformer"
+    runs: Runs
+    texts: ActivationCache
+    base: ActivationCache
+
+    def of(self, points: Sequence[str]) -> dict[str, Tensor]:
+        """What is put in place of each point's values."""
+        return {name: self._mean(name) for name in points}
+
+    def _mean(self, name: str) -> Tensor:
+        point, texts = self.model.points()[name], self.texts[name]
+        if name.endswith((".hook_expert_indices", ".hook_expert_out")):
+            return self._mean_of_experts(name)
+        by_position = _of_one_length(self.runs, self.texts)
+        if not by_position and ("key_pos" in point.axes or "hook_rot" in name):
+            raise UsageError(f"The mean of {name} is by position: give texts of the pairs' length.")
+        axis = point.position_axis
+        dims = [0] if by_position else [0, axis]
+        if self.texts.mask is None:
+            return texts.mean(dims, keepdim=True)
+        shape = [size if place in (0, axis) else 1 for place, size in enumerate(texts.shape)]
+        real = self.texts.mask.view(shape)
+        return texts.masked_fill(~real, 0).sum(dims, keepdim=True) / real.sum(dims, keepdim=True)
+
+    def _mean_of_experts(self, name: str) -> Tensor:
+        """For every slot the mean of what its expert writes where the texts choose it; −1 where they never do."""
+        chosen = f"{name.rsplit('.', 1)[0]}.hook_expert_indices"
+        real = torch.ones_like(self.texts[chosen], dtype=torch.bool)
+        if self.texts.mask is not None:
+            real &= self.texts.mask[..., None]
+        theirs, here = self.texts[chosen][real], self.base[chosen]
+        count = int(max(theirs.max(), here.max())) + 1
+        times = torch.bincount(theirs, minlength=count)
+        if name == chosen:
+            return here.masked_fill(times[here] == 0, -1)
+        written = self.texts[name][real]
+        total = written.new_zeros(count, written.shape[-1]).index_add_(0, theirs, written)
+        return (total / times.clamp(min=1)[:, None])[here]
 
 
 def _others(pairs: int, texts: int, own: bool, seed: int) -> Tensor:
@@ -162,12 +225,16 @@ def measures(metric: Metrics, runs: Runs, logits: Logits) -> dict[str, MetricFn]
         found = dict(metric)
     elif callable(metric):
         found = {str(getattr(metric, "name", getattr(metric, "__name__", "metric"))): metric}
-    else:
+    elif isinstance(metric, str | Sequence):
         names = [metric] if isinstance(metric, str) else list(metric)
         found = {name: _named(name, runs, logits) for name in names}
+    else:
+        raise UsageError(f"A metric is a function of logits, or the name of one, not {metric!r}.")
     if not found:
         raise UsageError("There is no metric; give one, or several by name.")
     for name, each in found.items():
+        if not callable(each):
+            raise UsageError(f"The metric {name!r} is {each!r}; a function of logits was expected.")
         tried = each(logits.base)
         if not isinstance(tried, Tensor) or tuple(tried.shape) != (len(runs.base),):
             came = tuple(tried.shape) if isinstance(tried, Tensor) else type(tried).__name__

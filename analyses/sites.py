@@ -5,7 +5,7 @@
 
 An axis that a sweep does not run over is patched whole: `z` over layer and head patches a head at all positions. A
 `k` or `v` of a KV head is read by all query heads of its group; `k_by_head` and `v_by_head` change what ONE query head
-reads of it, and leave the rest of the group alone.
+reads of it, and leave the rest of the group alone: its scores, or its z, become those that it would have had.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp import edits
 from interp.edits import Edit, Selected, Where
-from interp.errors import UsageError, nearest
+from interp.errors import PointError, UsageError, nearest
 from interp.hooks import HookPoint, Hooks
 
 if TYPE_CHECKING:
@@ -63,6 +63,10 @@ class SiteSpec:
     also: tuple[str, ...] = ()
     """Other points whose values the edit needs."""
 
+    def part_of(self, places: Mapping[str, object]) -> dict[str, object]:
+        """The places on the axes that this site has inside a layer."""
+        return {axis: place for axis, place in places.items() if axis in self.axes and axis != "layer"}
+
     def name(self, layer: int) -> str:
         """The full name of the hook point in a layer."""
         return f"blocks.{layer}.{self.point}" if self.layered else self.point
@@ -106,6 +110,7 @@ assert tuple(SITES) == get_args(Site)
 
 _WHERE = {"pos": "positions", "query_pos": "positions", "head": "heads", "kv_head": "heads", "neuron": "neurons"}
 _AXIS = {"neuron": "d_mlp"}
+"""What an axis is called at the point itself, where that is something else."""
 
 
 def site_spec(site: str) -> SiteSpec:
@@ -120,12 +125,31 @@ def layer_window(layer: int, window: int, n_layers: int) -> range:
     return range(max(0, layer - window // 2), min(n_layers, layer - (-window // 2)))
 
 
+def stands_in(model: "Transformer", site: Site, layer: int) -> bool:
+    """Whether a layer has the site."""
+    points, spec = model.points(), SITES[site]
+    return all(name in points for name in spec.needed(layer)) and not _in_experts(model, site, layer)
+
+
+def require(model: "Transformer", site: Site, layer: int) -> None:
+    """Raises `PointError` saying why a layer has no such site, if it has none."""
+    model.points().resolve(SITES[site].needed(layer))
+    if _in_experts(model, site, layer):
+        raise PointError(
+            f"The neurons of layer {layer} belong to experts, which change from token to token: patch the site expert, "
+            "or layers with an FFN of their own."
+        )
+
+
+def _in_experts(model: "Transformer", site: Site, layer: int) -> bool:
+    return site == "neuron" and "d_mlp" not in model.points()[SITES[site].name(layer)].axes
+
+
 @dataclass(frozen=True)
 class Values:
-    """Values to patch in, by the full name of their point: [pair, …], as recorded. `base`: those of the base run."""
+    """Values to patch in, by the full name of their point: [pair, …], or as few as can be broadcast to that."""
 
     source: Mapping[str, Tensor]
-    base: Mapping[str, Tensor]
     renormalise: bool = False
 
 
@@ -137,13 +161,13 @@ def patch(model: "Transformer", site: Site, layer: int, places: Mapping[str, obj
     spec = SITES[site]
     name = spec.name(layer)
     if site == "expert":
-        return [(name, _expert(values, spec.needed(layer), places))]
+        return _expert(values.source, spec.needed(layer), places)
     if site == "k_by_head":
         return _key_by_head(model, layer, values.source[name], places)
     if site == "v_by_head":
         return _value_by_head(model, layer, values.source[name], places)
     if "key_pos" in places:
-        return [(name, _edges(values, name, places))]
+        return [(name, _edges(model, values, name, places))]
     return [(name, edits.replace(_taken(model, name, values.source[name], places), **_where(places)))]
 
 
@@ -156,45 +180,64 @@ def _taken(model: "Transformer", name: str, value: Tensor, places: Mapping[str, 
     axes = model.points()[name].axes
     for axis, place in places.items():
         at = axes.index(_AXIS.get(axis, axis))
-        chosen = [place] if isinstance(place, int) else list(place)  # type: ignore[call-overload]
         if value.shape[at] > 1:
-            value = value.index_select(at, torch.tensor(chosen, device=value.device))
+            value = value.index_select(at, torch.tensor(_several(place), device=value.device))
     return value
 
 
-def _edges(values: Values, name: str, places: Mapping[str, object]) -> Edit:
+def _edges(model: "Transformer", values: Values, name: str, places: Mapping[str, object]) -> Edit:
     """Single edges: query × key cells of a pattern or of scores. A row need not sum to 1 then, unless renormalised."""
-    source, where = values.source[name], _where(places)
+    source = values.source[name]
     keys = torch.tensor(_several(places["key_pos"]), device=source.device)
-    heads = torch.tensor(_several(places.get("head", range(source.shape[1]))), device=source.device)
-    rows = torch.tensor(_several(places.get("query_pos", range(source.shape[2]))), device=source.device)
-    part = source.index_select(1, heads).index_select(2, rows)
+    part = _taken(model, name, source, {axis: place for axis, place in places.items() if axis != "key_pos"})
 
     def change(chosen: Selected) -> Tensor:
         new, changed = chosen.fitted(part, "pattern"), chosen.cells.clone()
         changed[..., keys] = new[..., keys]
-        return changed / changed.sum(-1, keepdim=True) if values.renormalise else changed
+        return _renormalised(changed, chosen) if values.renormalise else changed
 
-    return Edit(change, where)
+    return Edit(change, _where(places))
+
+
+def _renormalised(rows: Tensor, chosen: Selected) -> Tensor:
+    """Rows of a pattern that sum to 1 again; those of padding stay empty."""
+    total = rows.sum(-1, keepdim=True)
+    empty = total <= 0
+    if bool((empty & (chosen.cells.sum(-1, keepdim=True) > 0)).any()):
+        raise UsageError(
+            f"At {chosen.point.name} nothing is left of a row that was to be renormalised; leave out queries that read "
+            "nothing but what is patched."
+        )
+    return rows / total.masked_fill(empty, 1)
 
 
 def _several(place: object) -> list[int]:
     return [place] if isinstance(place, int) else list(place)  # type: ignore[call-overload]
 
 
-def _expert(values: Values, needed: Sequence[str], places: Mapping[str, object]) -> Edit:
-    """An expert's outputs in the slots where it was chosen, taken from the source where that chose it too."""
+def _expert(source: Mapping[str, Tensor], needed: Sequence[str], places: Mapping[str, object]) -> Hooks:
+    """Experts' outputs in the slots where they are chosen, taken from where the source chose them too, in any slot.
+
+    What this run chooses is looked at in this run: an earlier patch may have changed it.
+    """
     out, chosen = needed
-    (expert,) = _several(places["expert"])
-    here, there = (torch.eq(each[chosen], expert) for each in (values.base, values.source))
-    slot = there.to(torch.int8).argmax(-1)[..., None, None].expand(-1, -1, 1, values.source[out].shape[-1])
-    moved = values.source[out].gather(2, slot)
-    both = (here & there.any(-1, keepdim=True))[..., None]
-    new = torch.where(both, moved, values.base[out])
-    positions = places.get("pos")
-    if positions is None:
-        return edits.replace(new)
-    return edits.replace(new[:, _several(positions)], positions=positions)  # type: ignore[arg-type]
+    part = slice(None) if "pos" not in places else _several(places["pos"])
+    outputs, choices = source[out][:, part], source[chosen][:, part]
+    experts = None if "expert" not in places else torch.tensor(_several(places["expert"]), device=choices.device)
+    shared: list[Bool[Tensor, "pair pos slot source_slot"]] = []
+
+    def look(here: Selected) -> Tensor:
+        same = here.cells[..., :, None] == here.fitted(choices, "choice")[..., None, :]
+        shared[:] = [same if experts is None else same & torch.isin(here.cells, experts)[..., None]]
+        return here.cells
+
+    def write(here: Selected) -> Tensor:
+        same = shared.pop()
+        slot = same.to(torch.int8).argmax(-1, keepdim=True)
+        moved = here.fitted(outputs, "value").gather(2, slot.expand_as(here.cells))
+        return torch.where(same.any(-1, keepdim=True), moved, here.cells)
+
+    return [(chosen, Edit(look, _where(places))), (out, Edit(write, _where(places)))]
 
 
 def _value_by_head(model: "Transformer", layer: int, source: Tensor, places: Mapping[str, object]) -> Hooks:
@@ -210,9 +253,10 @@ def _value_by_head(model: "Transformer", layer: int, source: Tensor, places: Map
         kept["pattern"] = pattern
 
     def read(z: Tensor, point: HookPoint) -> Tensor:
+        value, pattern = kept.pop("value"), kept.pop("pattern")
         for head in heads:
-            moved = source[:, keys, head // group] - kept["value"][:, keys, head // group]
-            z[:, :, head] += kept["pattern"][:, head][..., keys] @ moved
+            moved = source[:, keys, head // group] - value[:, keys, head // group]
+            z[:, :, head] += pattern[:, head][..., keys] @ moved
         return z
 
     block = f"blocks.{layer}.attn"
@@ -233,11 +277,12 @@ def _key_by_head(model: "Transformer", layer: int, source: Tensor, places: Mappi
         kept["key"] = key
 
     def match(scores: Tensor, point: HookPoint) -> Tensor:
+        queries, found = kept.pop("query") * attention.scale, kept.pop("key")
         for head in heads:
-            query = kept["query"][:, :, head] * attention.scale
+            query = queries[:, :, head]
             old = scores[:, head][..., keys]
             new = _scores(query, source[:, keys, head // group], attention.cap)
-            before = _scores(query, kept["key"][:, keys, head // group], attention.cap)
+            before = _scores(query, found[:, keys, head // group], attention.cap)
             scores[:, head][..., keys] = torch.where(old == -torch.inf, old, old + new - before)
         return scores
 

@@ -89,6 +89,8 @@ def origin_facts(model: "Transformer") -> Facts:
     for known in known_models():
         if known.name == stated["model"]:
             facts += [("Published as", known.description), ("Licence", known.licence), ("From", known.source)]
+    if stated.get("revision"):
+        facts.append(("Revision", str(stated["revision"])))
     if stated.get("source"):
         facts.append(("File", _path(str(stated["source"]))))
     if stated.get("weights_sha256"):

@@ -8,8 +8,9 @@ import torch
 from benchmarks.experts import mixture
 from benchmarks.measuring import Row, fresh_medians, in_fresh_process, medians, peak_bytes, ratio_row
 from benchmarks.models import ours, peer, random_tokens
+from benchmarks.patching import attribution, growth, head_sweep, many_pairs, residual_sweep
 from benchmarks.sharded import sharded
-from benchmarks.sweeps import budgets, residual_sweep, traces
+from benchmarks.sweeps import budgets, traces
 from interp.analyses import induction
 from interp.hooks import HookPoint, recorders_active
 
@@ -147,6 +148,10 @@ CASES: dict[str, Callable[[], Iterator[Row]]] = {
     "head_scores": head_scores,
     "generation": generation,
     "residual_sweep": residual_sweep,
+    "head_sweep": head_sweep,
+    "many_pairs": many_pairs,
+    "attribution": attribution,
+    "growth": growth,
     "traces": traces,
     "budgets": budgets,
     "moe": mixture,

@@ -84,7 +84,8 @@ def rank(answer: Answers, *, read: int = -1) -> Metric:
     ids = _ids(answer, "answer")
 
     def measure(logits: Float[Tensor, "batch d_vocab"]) -> Float[Tensor, "batch"]:
-        return _wide(logits > _cells(logits, ids, "answer")[:, None]).sum(-1)
+        wide = _wide(logits)
+        return (wide > _cells(wide, ids, "answer")[:, None]).sum(-1).to(wide.dtype)
 
     return _at_one("rank", f"answer={_shown(ids)}", read, measure)
 

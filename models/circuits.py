@@ -4,8 +4,8 @@
 of one place for each token or position, and every part of the circuit reads some of them and writes another.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from string import ascii_letters
 from typing import NamedTuple
 
@@ -106,8 +106,8 @@ class InductionCircuit(Circuit):
     """
 
     words: tuple[str, ...] = tuple(ascii_letters)
-    previous: Head = Head(0, 1)
-    induction: Head = Head(1, 2)
+    previous: Head = field(default=Head(0, 1))
+    induction: Head = field(default=Head(1, 2))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -148,9 +148,9 @@ class OneFact(Circuit):
     answer: str = "Paris"
     foil: str = "Seattle"
     prior: float = 8.0
-    gatherers: tuple[Head, ...] = (Head(0, 1),)
-    neuron: Neuron = Neuron(0, 5)
-    extractor: Head = Head(1, 2)
+    gatherers: tuple[Head, ...] = field(default=(Head(0, 1),))
+    neuron: Neuron = field(default=Neuron(0, 5))
+    extractor: Head = field(default=Head(1, 2))
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -49,7 +49,8 @@ class RotaryConfig:
     `original_context`; `llama3` leaves wavelengths shorter than `original_context / high_freq_factor` alone, divides
     those longer than `original_context / low_freq_factor` by `factor`, and blends in between; `yarn` blends between
     `beta_fast` and `beta_slow` turns and scales what is turned; `longrope` divides each frequency by a factor of its
-    own, one list for texts up to `original_context`, one for longer ones.
+    own, one list for texts up to `original_context`, one for longer ones, and takes `factor`, how many times longer a
+    text may be, for what it multiplies cosines and sines with.
     """
 
     theta: float = 10_000.0
@@ -60,7 +61,6 @@ class RotaryConfig:
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     original_context: int = 8192
-    max_context: int = 8192
     beta_fast: float = 32.0
     beta_slow: float = 1.0
     mscale: float | None = None
@@ -78,8 +78,7 @@ class RotaryConfig:
         for name in ("mscale", "mscale_all_dim", "attention_factor"):
             if getattr(self, name) is not None:
                 _require_positive(f"rotary {name}", getattr(self, name))
-        for name in ("original_context", "max_context"):
-            _require_count(f"rotary {name}", getattr(self, name))
+        _require_count("rotary original_context", self.original_context)
         if self.rotated is not None:
             _require_count("rotary rotated", self.rotated)
         if self.scaling == "llama3":

@@ -12,8 +12,8 @@ They are models of the family like all others, exact by three choices. Every spa
 (`Circuit.spaces`) holds at most a single one at each position, so that products are sums of noughts and one number.
 Norms have an eps of 2⁶⁰ and a gain of 2³⁰: beside such an eps the mean square is lost to rounding, in float32 and in
 float64, and what a norm returns is what it read, bit for bit. Scores are whole quarters times `sharpness`: at its
-default the softmax gives exactly 1 to a best key and 0 to all others. No gradient passes such a pattern; with a
-sharpness of 8 or so one does, and patterns are soft.
+default the softmax gives exactly 1 to a best key and 0 to all others. No gradient passes such a pattern (what the
+norms' derivative adds is some 10⁻²⁰); with a sharpness of 8 or so one does, and patterns are soft.
 
 Positions are learned. Texts begin with the document separator, as `to_tokens` lets them: a head that finds nothing to
 read reads the separator, which it does not copy. All other weights are nought: the other heads look everywhere alike,

@@ -35,7 +35,7 @@ def describe(
     The hash reads every byte of the weights once, unless it is known already. Raises what `load` raises.
     """
     name = os.fspath(name_or_path)
-    if (shape := preset_named(name)) is not None:
+    if revision is None and (shape := preset_named(name)) is not None:
         return Description(name=name, config=shape.config, source=shape.source, is_preset=True, licence=shape.licence)
     checkpoint = open_checkpoint(name_or_path, revision=revision, progress=progress)
     config, tokenizer = family_of(checkpoint).config(checkpoint), checkpoint.tokenizer()

@@ -84,14 +84,15 @@ def load(
     """Load a model with frozen weights, in eval mode.
 
     `name_or_path` is a known name (`"smollm2-135m"`, pulled on first use; a model with terms, such as `"gemma3-270m"`,
-    only once they were accepted in `pull`), a `.gguf` file, a folder with `config.json`
-    and safetensors, or a hub id `"org/name"` (then `revision` may name a branch, tag or commit). `device` defaults to
-    CUDA, MPS or the CPU, whichever is there first; `dtype` to float32 everywhere. Raises `LoadError` when the model
-    cannot be had or is not whole; nothing is half-loaded.
+    only once they were accepted in `pull`), a `.gguf` file, a folder with `config.json` and safetensors, or a hub id
+    `"org/name"`. Of a hub id, `revision` may name a branch, tag or commit, such as "step1000" of Pythia's training; the
+    provenance then names it beside the commit. `device` defaults to CUDA, MPS or the CPU, whichever is there first;
+    `dtype` to float32 everywhere. Raises `LoadError` when the model cannot be had or is not whole; nothing is
+    half-loaded.
     """
     target_device, target_dtype = _device(device), _dtype(dtype)
     name = _name(name_or_path)
-    return _build(_open(name, revision, progress), name, target_device, target_dtype, progress)
+    return _build(_open(name, revision, progress), name, target_device, target_dtype, progress, revision)
 
 
 def read_config(
@@ -101,7 +102,7 @@ def read_config(
 
     A preset has a shape too, though `load` has no weights for it.
     """
-    if (known := preset_named(name_or_path)) is not None:
+    if revision is None and (known := preset_named(name_or_path)) is not None:
         return known.config
     checkpoint = open_checkpoint(name_or_path, revision=revision, progress=progress)
     return family_of(checkpoint).config(checkpoint)
@@ -206,7 +207,12 @@ def _open_gguf(path: Path, sha256: str | None = None) -> Checkpoint:
 
 
 def _build(
-    checkpoint: Checkpoint, name: str, device: torch.device, dtype: torch.dtype, progress: Progress | None
+    checkpoint: Checkpoint,
+    name: str,
+    device: torch.device,
+    dtype: torch.dtype,
+    progress: Progress | None,
+    revision: str | None = None,
 ) -> Transformer:
     """Check everything that can be checked before memory is taken, then make the model and fill it."""
     family = family_of(checkpoint)
@@ -223,6 +229,8 @@ def _build(
         "device": str(device),
         "versions": {"interp": __version__, "torch": torch.__version__, "python": platform.python_version()},
     }
+    if revision is not None:
+        provenance["revision"] = revision
     if (verified := quoted(sha256)) is not None:
         provenance["verified"] = verified
     with torch.inference_mode(False):  # tensors made in inference mode could never take part in a gradient

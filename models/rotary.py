@@ -58,8 +58,8 @@ def attention_scaling(config: RotaryConfig) -> float:
     if config.attention_factor is not None:
         return config.attention_factor
     if config.scaling == "longrope":
-        stretch = config.factor if config.factor != 1 else config.max_context / config.original_context
-        return math.sqrt(1 + math.log(stretch) / math.log(config.original_context)) if stretch > 1 else 1.0
+        stretched = config.factor > 1
+        return math.sqrt(1 + math.log(config.factor) / math.log(config.original_context)) if stretched else 1.0
     if config.mscale is not None and config.mscale_all_dim is not None:
         return _yarn_scale(config.factor, config.mscale) / _yarn_scale(config.factor, config.mscale_all_dim)
     return _yarn_scale(config.factor, 1.0)

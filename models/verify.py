@@ -77,6 +77,7 @@ def certify(
     *,
     device: torch.device | str | None = None,
     dtype: torch.dtype | str | None = None,
+    revision: str | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> tuple[Verification, Path]:
@@ -84,7 +85,8 @@ def certify(
 
     A certificate of a model that failed is kept too, and quoted as such.
     """
-    verified = verify(load(name_or_path, device=device, dtype=dtype, progress=progress), seed=seed)
+    model = load(name_or_path, device=device, dtype=dtype, revision=revision, progress=progress)
+    verified = verify(model, seed=seed)
     assert verified.weights_sha256 is not None, "what was loaded has a hash"
     return verified, store(verified.weights_sha256, verified.to_dict())
 
@@ -128,9 +130,8 @@ def _lines(model: Transformer, tokens: Int[Tensor, "1 pos"], source: str) -> Ite
     yield _line("token by token = all at once", relative_error(_decoded(model, tokens), logits), tolerance)
     for side in ("left", "right"):
         yield _line(f"in a batch padded on the {side} = alone", _padding_error(model, tokens, side), tolerance)
-    if model.device.type != "cpu":
-        error = relative_error(logits.cpu(), _on_cpu(model)(tokens.cpu()))
-        yield _line(f"{model.device} = cpu", error, tolerance * ACROSS_DEVICES)
+    if _elsewhere(model):
+        yield _device_line(model, tokens, logits)
     yield _reference_line(model, tokens, logits, source)
 
 
@@ -178,6 +179,17 @@ def _padding_error(model: Transformer, tokens: Int[Tensor, "1 pos"], side: str) 
 
 def _row_error(model: Transformer, row: list[int], found: Float[Tensor, "pos d_vocab"]) -> float:
     return relative_error(found, model(torch.tensor([row], device=model.device))[0])
+
+
+def _elsewhere(model: Transformer) -> bool:
+    """Whether there is a CPU to compare with."""
+    return model.device.type != "cpu"
+
+
+def _device_line(model: Transformer, tokens: Int[Tensor, "1 pos"], logits: Float[Tensor, "1 pos d_vocab"]) -> Line:
+    """The same text read by a copy on the CPU."""
+    error = relative_error(logits.cpu(), _on_cpu(model)(tokens.cpu()))
+    return _line(f"{model.device} = cpu", error, TOLERANCE[model.dtype] * ACROSS_DEVICES)
 
 
 def _on_cpu(model: Transformer) -> Transformer:

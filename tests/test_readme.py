@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -76,7 +77,7 @@ def help_of(*words: str) -> str:
 
 @pytest.mark.parametrize("words", commands("interp"), ids=" ".join)
 def test_a_command_exists_and_knows_its_options(words: list[str]) -> None:
-    names = [word for word in words[1:] if re.fullmatch("[a-z]+", word)]
+    names = list(takewhile(re.compile("[a-z]+").fullmatch, words[1:]))
     printed = help_of(*names)
     assert f"interp {' '.join(names)}" in printed
     assert [word for word in words if word.startswith("--") and word not in printed] == []

@@ -24,6 +24,7 @@ Examples:
   interp models show llama-3.1-70b          a preset: published figures, no weights
   interp models show path/to/model.gguf
   interp models show path/to/folder --json
+  interp models show EleutherAI/pythia-70m --revision step1000
 """
 VERIFY_EPILOG = """\b
 Examples:
@@ -100,7 +101,7 @@ def show_model(
 
     dtype: torch.dtype = getattr(torch, common.dtype or "float32")
     with working(f"Reading what {name} is", common) as progress:
-        described = describe(name, progress=progress)
+        described = describe(name, revision=common.revision, progress=progress)
     if common.as_json:
         write_json(_document(described, dtype))
         return
@@ -178,7 +179,14 @@ def verify_model(
     from interp.models.verify import certify
 
     with working(f"Verifying {name}", common) as progress:
-        verified, path = certify(name, device=common.device, dtype=common.dtype, seed=common.seed, progress=progress)
+        verified, path = certify(
+            name,
+            device=common.device,
+            dtype=common.dtype,
+            revision=common.revision,
+            seed=common.seed,
+            progress=progress,
+        )
     if common.as_json:
         write_json({**verified.to_dict(), "certificate": path})
     else:

@@ -25,6 +25,10 @@ class Common:
     model: Annotated[
         str, typer.Option("--model", "-m", help="A known name, a folder, a .gguf file or a Hugging Face Hub id.")
     ] = DEFAULT_MODEL
+    revision: Annotated[
+        str | None,
+        typer.Option(help="Branch, tag or commit of a Hub id, such as step1000 of Pythia.", show_default="main"),
+    ] = None
     device: Annotated[
         str | None,
         typer.Option(help="cpu, cuda, cuda:1 or mps; without it, the best that is there.", show_default=False),

@@ -87,7 +87,8 @@ def patch(
     from interp.apps.cli.output import write_data, write_json
     from interp.apps.cli.session import deliver, load_model, working
 
-    _check(pairs, (clean, corrupted, answer), estimate, method, common)
+    _check(pairs, (clean, corrupted, answer), estimate and (common.out is not None or method == "atp"))
+    metrics = _words(metric) if method == "exact" else [_one(metric)]
     wanted = None if layers is None else _numbers(layers)
     given = _given_pairs(pairs, clean, corrupted, answer, foil)
     model = load_model(common)
@@ -101,13 +102,13 @@ def patch(
         from interp.analyses.attribution_patching import attribution_patching
 
         with working("One backward pass, and its check", common) as progress:
-            estimated = attribution_patching(model, aligned, metric=_one(metric), progress=progress, **options)
+            estimated = attribution_patching(model, aligned, metric=metrics[0], progress=progress, **options)
         deliver(estimated, estimated.to_frame(), _parts(estimated, top, notes), common, "patch")
         return
     from interp.analyses.patching import plan_sweep
 
     with working("Running both prompts", common):
-        planned = plan_sweep(model, aligned, metric=_words(metric), window=window, budget=budget_mb * 2**20, **options)
+        planned = plan_sweep(model, aligned, metric=metrics, window=window, budget=budget_mb * 2**20, **options)
     if estimate:
         cost = planned.cost()
         if common.as_json:
@@ -120,7 +121,7 @@ def patch(
     deliver(result, result.to_frame(), _parts(result, top, notes), common, "patch")
 
 
-def _check(pairs: str | None, single: tuple[str | None, ...], estimate: bool, method: str, common: Common) -> None:
+def _check(pairs: str | None, single: tuple[str | None, ...], idle: bool) -> None:
     """Raises `UsageError` for what every model would refuse."""
     from interp.errors import UsageError
 
@@ -131,7 +132,7 @@ def _check(pairs: str | None, single: tuple[str | None, ...], estimate: bool, me
         )
     if pairs is not None and any(here):
         raise UsageError("--pairs and --clean, --corrupted or --answer came together. Leave out one of the two.")
-    if estimate and (common.out is not None or method == "atp"):
+    if idle:
         raise UsageError("--estimate runs nothing: it takes no --out, and --method atp needs none. Leave one out.")
 
 

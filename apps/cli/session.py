@@ -32,7 +32,9 @@ def load_model(common: Common) -> "Transformer":
     with working(f"Loading {common.model}", common) as progress:
         import interp
 
-        return interp.load(common.model, device=common.device, dtype=common.dtype, progress=progress)
+        return interp.load(
+            common.model, device=common.device, dtype=common.dtype, revision=common.revision, progress=progress
+        )
 
 
 def points_of(common: Common) -> "PointTable":
@@ -41,7 +43,7 @@ def points_of(common: Common) -> "PointTable":
     from interp.models.transformer import Transformer
 
     with working(f"Reading the configuration of {common.model}", common) as progress:
-        config = read_config(common.model, progress=progress)
+        config = read_config(common.model, revision=common.revision, progress=progress)
     return Transformer(config, device="meta").points()
 
 

@@ -165,7 +165,6 @@ def _longrope(inner: Fields, fields: Fields, n_ctx: int) -> dict[str, object]:
     found: dict[str, object] = {
         "factor": inner.number("factor", _stretch(n_ctx, original, inner.source)),
         "original_context": original,
-        "max_context": n_ctx,
         "short_factor": tuple(inner.numbers("short_factor")),
         "long_factor": tuple(inner.numbers("long_factor")),
     }

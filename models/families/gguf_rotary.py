@@ -83,7 +83,6 @@ def _longrope(base: RotaryConfig, fields: Fields, checkpoint: Checkpoint, origin
         scaling="longrope",
         factor=n_ctx / max(original, 1),
         original_context=original,
-        max_context=n_ctx,
         short_factor=short,
         long_factor=long,
         attention_factor=fields.number(key) if (key := "rope.scaling.attn_factor") in fields else None,

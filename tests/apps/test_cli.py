@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 HEAVY = {"torch", "numpy", "pandas", "plotly", "pyarrow", "transformers", "tokenizers", "rich", "streamlit"}
 Run = Callable[..., tuple[int, str, str]]
+FRANCE = ["--clean", "The capital of France is", "--corrupted", "The capital of Italy is"]
 LOUVRE = "The Louvre is located in the city of"
 
 
@@ -43,7 +44,8 @@ def test_help_answers_before_anything_heavy_is_imported() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert {name.partition(".")[0] for name in done.stderr.split()} & HEAVY == set()
     assert all(
-        command in done.stdout for command in ("demo", "generate", "lens", "induction", "trace", "points", "models")
+        command in done.stdout
+        for command in ("demo", "generate", "lens", "induction", "trace", "patch", "points", "models")
     )
 
 
@@ -63,6 +65,7 @@ def test_help_documents_the_exit_codes(run: Run) -> None:
         ("lens",),
         ("induction",),
         ("trace",),
+        ("patch",),
         ("points",),
         ("models", "list"),
         ("models", "show"),
@@ -114,6 +117,14 @@ def test_completion_is_written_for_a_shell() -> None:
         (["trace", "x", "--subject", "x", "--kinds", "mlp,mlp"], "'mlp' twice"),
         (["trace", "x", "--subject", "x", "--kinds", ""], "expected some of resid,mlp,attn"),
         (["trace", "x", "--subject", "x", "--estimate", "--out", "y"], "nothing to save"),
+        (["patch"], "give --pairs with a name or a file"),
+        (["patch", "--clean", "x", "--answer", "y"], "--clean, --corrupted and --answer"),
+        (["patch", "--pairs", "ioi", "--clean", "x"], "Leave out one of the two"),
+        (["patch", "--pairs", "ioi", "--foil", "x"], "pairs bring their own"),
+        (["patch", "--pairs", "iio"], "Did you mean 'ioi'?"),
+        (["patch", "--pairs", "ioi", "--layers", "3-x"], "3,5 or 10-20"),
+        (["patch", "--pairs", "ioi", "--estimate", "--out", "y"], "Leave one out"),
+        (["patch", "--pairs", "ioi", "--method", "atp", "--metric", "logit,rank"], "one metric"),
         (["models", "pull", "smollm2-135"], "Did you mean 'smollm2-135m'?"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -141,6 +152,14 @@ def test_a_wrong_argument_ends_with_2_and_one_message(run: Run, words: list[str]
         (["trace", LOUVRE, "--subject", "The Louvre", "--answer", " Paris and London"], "' and'"),
         (["trace", LOUVRE, "--subject", "i", "--occurrence", "7"], "7"),
         (["trace", LOUVRE, "--subject", "The Louvre", "--budget-mb", "1"], "budget"),
+        (["patch", *FRANCE, "--answer", " Paris and London"], "' and'"),
+        (["patch", *FRANCE[:3], "The capital of the Netherlands is", "--answer", " Paris"], "from position"),
+        (["patch", *FRANCE, "--answer", " Paris"], "needs a foil"),
+        (["patch", "--pairs", "capitals", "--site", "resid"], "There is no site 'resid'"),
+        (["patch", "--pairs", "capitals", "--site", "router"], "router"),
+        (["patch", "--pairs", "capitals", "--layers", "30"], "30"),
+        (["patch", "--pairs", "capitals", "--by", "layer,head"], "runs over some of"),
+        (["patch", "--pairs", "capitals", "--metric", "logits"], "There is no metric 'logits'"),
         (["points", "blocks.0.attn.hook_patern"], "Did you mean 'blocks.0.attn.hook_pattern'"),
         (["points", "hook_embed", "blocks.31.hook_resid_pre"], "layers 0 to 29"),
         (["points", "blocks.0.mlp.hook_router"], "cannot exist here"),
@@ -390,6 +409,59 @@ def test_only_a_large_trace_says_first_what_it_costs(
     _, _, logged = run(*short)
     assert len(logged.splitlines()) == lines
     assert ("GFLOP" in logged) == (limit == 0)
+
+
+@pytest.mark.usefixtures("loaded")
+def test_patching_shows_the_strongest_cells_and_saves_all(run: Run, tmp_path: Path) -> None:
+    from interp.analyses.patching import Patching
+
+    words = ["patch", "--pairs", "ioi", "--count", "6", "--known", "--layers", "9-12", "--top", "3"]
+    code, printed, logged = run(*words, "--out", str(tmp_path))
+    assert code == 0
+    assert logged.splitlines()[:3] == [
+        "Loading smollm2-135m …",
+        "Running both prompts …",
+        "Patching one cell after the other …",
+    ]
+    assert re.search(r"\d of 6 pairs right", printed)
+    assert re.search(r"\d of \d pairs have \d+ tokens; the others are left out", printed)
+    assert Patching.caution in printed
+    rows = [line.split() for line in printed.splitlines() if line[:1].isdigit() and "pairs" not in line]
+    assert len(rows) == 3
+    result = Patching.load(tmp_path / "patch")
+    assert result.over == ("layer", "pos")
+    assert rows[0][:2] == [str(result.ranked(1)[axis][0]) for axis in ("layer", "pos")]
+    assert "plotly" in (tmp_path / "patch.html").read_text(encoding="utf-8").lower()
+
+
+def test_a_file_of_pairs_that_cannot_be_read_ends_with_4_and_names_the_line(run: Run, tmp_path: Path) -> None:
+    bad = tmp_path / "pairs.jsonl"
+    bad.write_text('{"clean": "a", "corrupted": "b", "answer": "c"}\n{"clean": "a"\n')
+    for file, said in ((bad, "Line 2"), (tmp_path / "nowhere.csv", "nowhere.csv")):
+        code, printed, complaint = run("patch", "--pairs", str(file))
+        assert (code, printed) == (4, "")
+        assert said in complaint
+
+
+@pytest.mark.usefixtures("loaded")
+def test_one_pair_can_be_patched_from_the_options(run: Run) -> None:
+    words = ["--answer", " Paris", "--foil", " Rome", "--site", "v", "--layers", "20,21", "--direction", "noise"]
+    code, printed, complaint = run("patch", *FRANCE, *words, "--metric", "logit_difference,rank", "--json", "-q")
+    assert (code, complaint) == (0, "")
+    document = json.loads(printed)
+    assert (document["kind"], document["settings"]["direction"]) == ("patching", "noise")
+    assert [(row["layer"], row["kv_head"]) for row in document["table"]] == [(x, g) for x in (20, 21) for g in range(3)]
+    assert {"logit_difference_recovered", "rank_recovered"} <= set(document["table"][0])
+
+
+@pytest.mark.usefixtures("loaded")
+def test_an_estimate_of_a_patching_runs_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from interp.models.replay import Replay
+
+    monkeypatch.setattr(Replay, "run", lambda *_, **__: pytest.fail("it ran"))
+    words = ["patch", "--pairs", "capitals", "--count", "2", "--site", "z", "--estimate", "-q"]
+    assert re.match(r"270 cells, 540 rows.* GFLOP", run(*words)[1])
+    assert json.loads(run(*words, "--json")[1])["cells"] == 270
 
 
 def test_points_come_with_shapes_and_equations(run: Run, loaded: "Transformer") -> None:

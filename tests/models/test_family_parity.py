@@ -8,6 +8,7 @@ import copy
 import functools
 import importlib
 import inspect
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -141,17 +142,75 @@ def test_every_point_fires_once_with_the_promised_shape(name: str) -> None:
     assert len(seen) == len(promised), "once each"
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.half])
-def test_bfloat16_is_as_accurate_as_the_references(name: str) -> None:
-    """RMS error against float32 at most 1.1 times that of `transformers` in bfloat16, over several models."""
-    ours, reference = torch.zeros(()), torch.zeros(())
+@dataclass(frozen=True)
+class Rounding:
+    """What bfloat16 does to several models of one case: [ours, the reference's]."""
+
+    squared_error: torch.Tensor
+    """Of the logits against float32, over the tokens before which no expert was chosen that float32 does not choose."""
+    switched: torch.Tensor
+    """Tokens of a layer for which other experts were chosen than in float32."""
+    compared: float
+    """The part of all tokens that the error is over."""
+
+
+@functools.cache
+def rounded(name: str) -> Rounding:
+    """Each model in float32, then in bfloat16 by both."""
+    error, switched, compared = torch.zeros(2), torch.zeros(2), 0.0
     for seed in range(CASES[name].seeds):
         hf = CASES[name].build(seed)
         model = interp.from_transformers(hf, device="cpu")
         tokens = random_tokens(model.config, 4, max(CASES[name].lengths), seed=seed)
-        exact = model(tokens)
+        exact, wanted = our_answer(model, tokens)
         for parameter in hf.parameters():  # rotary tables stay as they are, in float32
             parameter.data = parameter.data.to(torch.bfloat16)
-        ours = ours + (model.to(torch.bfloat16)(tokens).float() - exact).square().mean()
-        reference = reference + (hf(tokens, use_cache=False).logits.float() - exact).square().mean()
-    assert ours.sqrt() <= 1.1 * reference.sqrt(), f"{float((ours / reference).sqrt()):.2f} times the error"
+        answers = our_answer(model.to(torch.bfloat16), tokens), their_answer(hf, tokens)
+        same = torch.stack([(chosen == wanted).all(-1) for _, chosen in answers])  # [whose, layer, batch, pos]
+        alike = same.all(0).all(0).long().cumprod(-1).bool()
+        error += torch.stack([(logits.float() - exact)[alike].square().sum() for logits, _ in answers])
+        switched += (~same).sum((1, 2, 3))
+        compared += float(alike.float().mean()) / CASES[name].seeds
+    return Rounding(error, switched, compared)
+
+
+def our_answer(model: Transformer, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits and the experts chosen, in the order of their numbers: [layer, batch, pos, slot]."""
+    chosen: list[torch.Tensor] = []
+    names = [name for name in model.points() if name.endswith("hook_expert_indices")]
+    logits = model.run_with_hooks(tokens, [(name, lambda value, point: chosen.append(value)) for name in names])
+    return logits, in_order(chosen, tokens)
+
+
+def their_answer(hf: torch.nn.Module, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    chosen: list[torch.Tensor] = []
+    routers = [module for module in hf.modules() if type(module).__name__.endswith("TopKRouter")]
+    for router in routers:
+        router.register_forward_hook(lambda module, given, answer: chosen.append(answer[2]))
+    return hf(tokens, use_cache=False).logits, in_order(chosen, tokens)
+
+
+def in_order(chosen: list[torch.Tensor], tokens: torch.Tensor) -> torch.Tensor:
+    """The chosen experts of all layers; none where every layer is dense."""
+    rows = [layer.view(*tokens.shape, -1).sort(-1).values for layer in chosen]
+    return torch.stack(rows) if rows else torch.zeros(1, *tokens.shape, 0)
+
+
+@every_case
+def test_bfloat16_is_as_accurate_as_the_references(name: str) -> None:
+    """RMS error against float32 at most 1.1 times that of `transformers` in bfloat16, over several models.
+
+    In a mixture, rounding settles near ties between experts, and a token that took another expert is wrong by far more
+    than by rounding, in either implementation: those tokens, and those that read them, are counted in the next test.
+    """
+    found = rounded(name)
+    ours, theirs = found.squared_error.sqrt().tolist()
+    assert found.compared > 0.25, "enough tokens were left"
+    assert ours <= 1.1 * theirs, f"{ours / theirs:.2f} times the error"
+
+
+def test_bfloat16_chooses_other_experts_no_more_often_than_in_the_reference() -> None:
+    """Over all mixtures, in which rounding does so for a few hundred tokens."""
+    ours, theirs = sum((rounded(name).switched for name in CASES), torch.zeros(2)).tolist()
+    assert theirs > 300
+    assert ours <= 1.1 * theirs, f"{ours:.0f} tokens, {theirs:.0f} in the reference"

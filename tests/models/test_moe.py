@@ -10,6 +10,7 @@ from tiny import BASE, random_tokens, tiny
 from torch import Tensor
 
 import interp
+from interp.errors import HookError
 from interp.hooks import HookFn, HookPoint
 from interp.models.config import ModelConfig, MoEConfig
 from interp.models.ffn import activate
@@ -254,6 +255,19 @@ def test_experts_can_be_replaced_at_their_indices() -> None:
     w, x = model.weights(), before["ln2.normalized", LAYER]
     fourth = gated_ffn(model.config, x, *(w[f"{NAME}{name}"][4] for name in ("W_gate", "W_in", "W_out")))
     close(found, fourth * before["mlp.expert_weights", LAYER].sum(-1, keepdim=True))
+
+
+@pytest.mark.parametrize("expert", [-1, 7, 10**12])
+def test_an_expert_that_does_not_exist_is_refused_before_any_computes(expert: int) -> None:
+    model = mixture(PLAIN)
+
+    def choose(value: Tensor, point: HookPoint) -> Tensor:
+        value[0, -1, 1] = expert
+        return value
+
+    said = rf"The hook at {NAME}hook_expert_indices chose expert {expert}; there are 0 to 6\."
+    with pytest.raises(HookError, match=said):
+        model.run_with_hooks(random_tokens(model.config, 1, 4), [(f"{NAME}hook_expert_indices", choose)])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

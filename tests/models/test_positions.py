@@ -23,8 +23,9 @@ NEAR = FAR[:, :4]
 SHORT = tuple(1.0 + 0.1 * pair for pair in range(D_HEAD // 2))
 LONG = tuple(1.0 + 1.7 * pair for pair in range(D_HEAD // 2))
 YARN = RotaryConfig(theta=5000.0, scaling="yarn", factor=4.0, original_context=2048)
+CONTEXT = 16_384
 LONGROPE = RotaryConfig(
-    scaling="longrope", original_context=2048, max_context=16384, short_factor=SHORT, long_factor=LONG
+    scaling="longrope", factor=CONTEXT / 2048, original_context=2048, short_factor=SHORT, long_factor=LONG
 )
 SCALINGS = {
     "default": RotaryConfig(theta=500_000.0),
@@ -42,6 +43,8 @@ SCALINGS = {
     "yarn_stated": replace(YARN, attention_factor=1.21),
     "longrope": LONGROPE,
     "longrope_factor": replace(LONGROPE, factor=3.0),
+    "longrope_not_stretched": replace(LONGROPE, factor=1.0),
+    "longrope_shortened": replace(LONGROPE, factor=0.5),
     "longrope_stated": replace(LONGROPE, attention_factor=1.21),
 }
 
@@ -49,7 +52,7 @@ SCALINGS = {
 def published(config: RotaryConfig) -> LlamaConfig:
     """The same rotation as a configuration of `transformers`."""
     rope: dict[str, object] = {"rope_type": config.scaling, "rope_theta": config.theta}
-    if config.scaling in ("linear", "dynamic", "llama3", "yarn") or config.factor != 1:
+    if config.scaling != "default":
         rope["factor"] = config.factor
     if config.scaling in ("llama3", "yarn", "longrope"):
         rope["original_max_position_embeddings"] = config.original_context
@@ -62,7 +65,7 @@ def published(config: RotaryConfig) -> LlamaConfig:
         rope |= {"short_factor": list(config.short_factor), "long_factor": list(config.long_factor)}
     if config.attention_factor is not None:
         rope["attention_factor"] = config.attention_factor
-    context = config.original_context if config.scaling == "dynamic" else config.max_context
+    context = config.original_context if config.scaling == "dynamic" else CONTEXT
     return LlamaConfig(
         hidden_size=6 * D_HEAD, num_attention_heads=6, head_dim=D_HEAD, max_position_embeddings=context,
         rope_parameters=rope,

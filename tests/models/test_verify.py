@@ -3,19 +3,21 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from published import write_folder, write_gguf
-from tiny import BASE, CONFIGS, tiny
+from tiny import BASE, CONFIGS, random_tokens, tiny
 
 import interp
 from interp.apps.cli import main
 from interp.models import verify as module
 from interp.models.certificates import certificate_path, quoted
 from interp.models.config import ModelConfig
+from interp.models.processing import process
 from interp.models.transformer import Transformer
-from interp.models.verify import Line, certify, relative_error, text_length, verify
+from interp.models.verify import Line, Verification, certify, relative_error, text_length, verify
 
 
 @pytest.fixture(autouse=True)
@@ -87,6 +89,54 @@ def test_a_layer_that_computes_something_else_fails_its_equations(monkeypatch: p
     norm = model.layers[1].ln2
     monkeypatch.setattr(norm, "eps", 0.5)
     assert "equations of the hook points: norms" in failed(verify(model).lines)
+
+
+class Skewed(Transformer):
+    """A device that computes something else, unlike the copy of its weights on the CPU."""
+
+    def forward(self, *arguments: Any, **options: Any) -> torch.Tensor:
+        return super().forward(*arguments, **options) * 1.001
+
+
+@pytest.fixture
+def another_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CPU stands in for a device that is none."""
+    monkeypatch.setattr(module, "_elsewhere", lambda model: True)
+
+
+def device_line(verified: Verification) -> Line:
+    [line] = [line for line in verified.lines if line.compared == "cpu = cpu"]
+    return line
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=list(CONFIGS))
+def test_a_device_is_compared_with_a_whole_copy_on_the_cpu(config: ModelConfig, dtype: torch.dtype) -> None:
+    """Where the device is the CPU itself, no bit may differ."""
+    model = tiny(config, dtype=dtype)
+    tokens = random_tokens(config, 1, 9)
+    line = module._device_line(model, tokens, model(tokens))
+    assert (line.error, line.passed) == (0, True)
+    assert line.tolerance == 5 * module.TOLERANCE[dtype], "sums in another order may lie further apart"
+
+
+@pytest.mark.usefixtures("another_device")
+def test_a_processed_model_is_copied_as_it_is() -> None:
+    processed, _ = process(tiny(BASE))
+    assert device_line(verify(processed)).error == 0
+
+
+@pytest.mark.usefixtures("another_device")
+def test_a_device_that_computes_something_else_fails() -> None:
+    model = tiny()
+    model.__class__ = Skewed
+    line = device_line(verify(model))
+    assert line.passed is False
+    assert line.error == pytest.approx(1e-3, rel=1e-2)
+
+
+def test_on_the_cpu_there_is_nothing_to_compare_a_device_with() -> None:
+    assert not [line for line in verify(tiny()).lines if line.compared.endswith("= cpu")]
 
 
 def test_weights_that_are_no_numbers_fail() -> None:

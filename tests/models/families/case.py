@@ -15,9 +15,9 @@ class Case:
 
     `lengths`: texts that are compared; one should be longer than any window or rotary threshold. `per_call`: rotary
     frequencies depend on how long the text of one call is, so that a text read in pieces is held against the
-    reference's own pieces. `offset_norms`: gains are stored as their distance from one. `padded`, `decode`, `half`:
-    switches for what a published class cannot do itself (a padded batch, reading in pieces, bfloat16). `seeds`: how
-    many models the error in bfloat16 is averaged over; more where rounding may choose another expert.
+    reference's own pieces. `offset_norms`: gains are stored as their distance from one. `padded`, `decode`: switches
+    for what a published class cannot do itself (a padded batch, reading in pieces). `seeds`: how many models the error
+    in bfloat16 is averaged over; more where rounding may choose another expert.
     """
 
     model: str
@@ -27,7 +27,6 @@ class Case:
     offset_norms: bool = False
     padded: bool = True
     decode: bool = True
-    half: bool = True
     seeds: int = 3
 
     def build(self, seed: int = 0) -> torch.nn.Module:
