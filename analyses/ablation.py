@@ -30,11 +30,11 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.analyses.components import Component, components_of, control_sets
+from interp.analyses.components import Component, components_of, control_sets, possible_controls
 from interp.analyses.removal import MeanOver, Method, removal
 from interp.errors import UsageError
-from interp.hooks import Hooks
 from interp.models.checks import check_tokens
+from interp.models.config import ModelConfig
 from interp.models.replay import Metric, Progress, Replay, Sweep, Swept
 from interp.results import Result, provenance
 from interp.selection import Index
@@ -100,15 +100,21 @@ class Ablation(Result, kind="ablation"):
         return [*lines, f"  {self.caution}"]
 
     def _line(self, name: str, place: int) -> str:
-        effect, mean, std, deviations = (
-            float(self[f"{name}_{what}"][place]) for what in ("effect", "control_mean", "control_std", "deviations")
+        effect = float(self[f"{name}_effect"][place])
+        return f"    {self.axes['removed'][place]:>12}  {effect:+.3f}   controls {self._beside(name, place)}"
+
+    def _beside(self, name: str, place: int) -> str:
+        """What the control sets of one set cost, how many they are, and how far the set lies from them."""
+        mean, std, deviations = (
+            float(self[f"{name}_{what}"][place]) for what in ("control_mean", "control_std", "deviations")
         )
         count = int(self["controls"][place])
-        sets = f"all {count} other sets" if self["controls_are_all"][place] else f"{count} random sets"
-        beside = (
-            f"{sets} {mean:+.3f} ± {std:.3f}, {deviations:+.1f} deviations away" if count else "no other set exists"
-        )
-        return f"    {self.axes['removed'][place]:>12}  {effect:+.3f}   controls: {beside}"
+        sets = f"all {count} that exist" if self["controls_are_all"][place] else f"{count} random sets"
+        if count == 0:
+            return f"none ({sets})"
+        if np.isnan(deviations):
+            return f"{mean:+.3f} ({sets})"
+        return f"{mean:+.3f} ± {std:.3f} ({sets}), {deviations:+.1f} deviations away"
 
 
 @torch.no_grad()
@@ -127,7 +133,6 @@ def ablate(
     reference_mask: Bool[Tensor, "text ref_pos"] | None = None,
     positions: Index | None = None,
     read: Index = -1,
-    hooks: Hooks = (),
     budget: int = 2**30,
     shortcuts: bool = True,
     progress: Progress | None = None,
@@ -140,7 +145,8 @@ def ablate(
     each position has its own mean, over texts, or all share one, over all tokens. `controls`: how many sets of the
     same kind, size and layers are drawn, none of them twice; all that exist, where they are fewer. `mask` and
     `reference_mask` mark real tokens; `positions`: columns in which components are taken away, all if None. `read`,
-    `hooks`, `budget` and `shortcuts` as in `Replay`: everything is one sweep.
+    `budget` and `shortcuts` as in `Replay`: everything is one sweep. Hooks of an active `model.hooks` context act on
+    the reference, too.
 
     Raises `UsageError` for components that the model does not have, a reference that does not fit, and one text that
     has no other to be replaced from.
@@ -171,12 +177,10 @@ def ablate(
     )
     sweep = Sweep({"run": range(len(runs))}, lambda run: taken.hooks(runs[run]))
     texts = {"text": len(tokens)}
-    replay = Replay(
-        model, tokens, sweep, metric, hooks=hooks, mask=mask, read=read, texts=texts, budget=budget, shortcuts=shortcuts
-    )
+    replay = Replay(model, tokens, sweep, metric, mask=mask, read=read, texts=texts, budget=budget, shortcuts=shortcuts)
     swept = replay.run(progress=progress, cancelled=cancelled)
     return Ablation(
-        arrays={**_labels(list(sets.values()), drawn, controls), **_arrays(swept, drawn)},
+        arrays={**_labels(model.config, list(sets.values()), drawn, controls), **_arrays(swept, drawn)},
         axes={"removed": list(sets)},
         settings={
             "metrics": {name: repr(each) for name, each in replay.metrics.items()},
@@ -197,7 +201,9 @@ Drawn = Sequence[Sequence[Sequence[Component]]]
 """Control sets: [removed][draw], of different lengths."""
 
 
-def _labels(tested: Sequence[Sequence[Component]], drawn: Drawn, asked: int) -> dict[str, tuple[object, Sequence[str]]]:
+def _labels(
+    config: ModelConfig, tested: Sequence[Sequence[Component]], drawn: Drawn, asked: int
+) -> dict[str, tuple[object, Sequence[str]]]:
     """Names and numbers of the sets."""
     most = max(map(len, drawn))
     names = [[", ".join(map(str, each)) for each in sets] + [""] * (most - len(sets)) for sets in drawn]
@@ -206,7 +212,7 @@ def _labels(tested: Sequence[Sequence[Component]], drawn: Drawn, asked: int) -> 
         "components": ([", ".join(map(str, each)) for each in tested], ("removed",)),
         "control_components": (table, ("removed", "draw")),
         "controls": ([len(sets) for sets in drawn], ("removed",)),
-        "controls_are_all": ([len(sets) < asked for sets in drawn], ("removed",)),
+        "controls_are_all": ([possible_controls(config, each) <= asked for each in tested], ("removed",)),
     }
 
 

@@ -178,7 +178,7 @@ def attribution_patching(
         "experts": experts,
     }
     cells = cells_of(model, runs, site, by, 1, places)
-    _check(model, cells, check)
+    _check(cells, check)
     found = _both_runs(model, runs, cells.points, metric, budget)
     estimate = _estimates(model, cells, found).cpu().double().numpy()
     arrays = _arrays(estimate, tuple(cells.axes), found, direction) | token_labels(model, cells, runs)
@@ -209,7 +209,7 @@ def attribution_patching(
     )
 
 
-def _check(model: "Transformer", cells: Cells, check: tuple[int, int] | None) -> None:
+def _check(cells: Cells, check: tuple[int, int] | None) -> None:
     """Raise `UsageError` for what has no gradient of its own, and for a check of no cells."""
     shared = [site for site in cells.sites if site in ("k_by_head", "v_by_head")]
     if shared:
@@ -217,9 +217,6 @@ def _check(model: "Transformer", cells: Cells, check: tuple[int, int] | None) ->
             f"{shared[0]} is no value that a run computes, so that it has no gradient; take {shared[0][0]!r}, by "
             "KV head, or patch it exactly with `patching.sweep`."
         )
-    points = [name for name in cells.points if name.endswith("mlp.hook_post")]
-    if any("d_mlp" not in model.points()[name].axes for name in points):
-        raise UsageError("Neurons of experts are computed only where their expert is chosen; take the site 'expert'.")
     numbers = check is None or (
         isinstance(check, tuple) and len(check) == 2 and all(type(count) is int and count >= 0 for count in check)
     )

@@ -114,15 +114,11 @@ def control_sets(
 ) -> list[tuple[Component, ...]]:
     """Different sets of other components to compare with: of each kind and layer as many as are tested, none of those.
 
-    Where fewer than `count` sets exist, all of them, which may be none. A layer has one sublayer of a kind, so that
+    Where no more than `count` sets exist, all of them, which may be none. A layer has one sublayer of a kind, so that
     those of other layers stand against whole sublayers.
     """
-    wanted: dict[tuple[Kind, int | None], int] = {}
-    for each in tested:
-        group = (each.kind, None if each.index is None else each.layer)
-        wanted[group] = wanted.get(group, 0) + 1
-    pools = [([peer for peer in _peers(config, *group) if peer not in tested], size) for group, size in wanted.items()]
-    if math.prod(math.comb(len(pool), size) for pool, size in pools) <= count:
+    pools = _pools(config, tested)
+    if possible_controls(config, tested) <= count:
         every = itertools.product(*(itertools.combinations(pool, size) for pool, size in pools))
         return [tuple(itertools.chain(*parts)) for parts in every]
     generator, found = np.random.default_rng([*seed]), dict[tuple[Component, ...], None]()
@@ -130,6 +126,20 @@ def control_sets(
         draws = [(pool, sorted(generator.choice(len(pool), size, replace=False))) for pool, size in pools]
         found[tuple(pool[place] for pool, places in draws for place in places)] = None
     return list(found)
+
+
+def possible_controls(config: ModelConfig, tested: Sequence[Component]) -> int:
+    """How many such sets there are."""
+    return math.prod(math.comb(len(pool), size) for pool, size in _pools(config, tested))
+
+
+def _pools(config: ModelConfig, tested: Sequence[Component]) -> list[tuple[list[Component], int]]:
+    """What controls are drawn from, and how many of each pool: the untested peers of one kind and layer."""
+    wanted: dict[tuple[Kind, int | None], int] = {}
+    for each in tested:
+        group = (each.kind, None if each.index is None else each.layer)
+        wanted[group] = wanted.get(group, 0) + 1
+    return [([peer for peer in _peers(config, *group) if peer not in tested], size) for group, size in wanted.items()]
 
 
 def _peers(config: ModelConfig, kind: Kind, layer: int | None) -> list[Component]:

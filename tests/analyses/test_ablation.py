@@ -10,10 +10,11 @@ from machines import induction_machine
 from tiny import BASE, CONFIGS, random_tokens, tiny
 from torch import Tensor
 
-from interp import metrics
+from interp import edits, metrics
 from interp.analyses.ablation import Ablation, ablate
 from interp.analyses.components import Component, components_of, control_sets
 from interp.analyses.removal import removal
+from interp.analyses.repeated import repeated_text
 from interp.errors import UsageError
 from interp.hooks import HookPoint
 from interp.models.transformer import Transformer
@@ -178,7 +179,7 @@ class TestControls:
         assert (found["controls"][0], found["controls_are_all"][0]) == (1, True)
         assert list(found["control_components"][0]) == ["1.1, 1.3, 1.5"]
         assert np.isnan(found["logit_control_std"][0])
-        assert "all 1 other sets" in found.summary()[2]
+        assert "(all 1 that exist)" in found.summary()[2]
 
     def test_whole_sublayers_stand_against_those_of_other_layers(self) -> None:
         found = ablate(MODEL, TOKENS, ["mlp 1"], metric=MEASURED)
@@ -189,7 +190,13 @@ class TestControls:
         assert list(found["controls"]) == [0, 5]
         assert np.isnan(found["logit_control_mean"][0])
         assert np.isfinite(found["logit_control_mean"][1])
-        assert "no other set" in found.summary()[2]
+        assert "controls none (all 0 that exist)" in found.summary()[2]
+
+    def test_that_none_were_asked_for_is_another_thing(self) -> None:
+        found = ablate(MODEL, TOKENS, ["1.1"], metric=MEASURED, controls=0)
+        assert not found["controls_are_all"][0]
+        assert "controls none (0 random sets)" in found.summary()[2]
+        assert ablate(MODEL, TOKENS, ["1.1"], metric=MEASURED, controls=5)["controls_are_all"][0]
 
     def test_the_seed_decides(self) -> None:
         tested = [Component("neuron", 0, 3)]
@@ -250,6 +257,25 @@ def test_the_machine_made_by_hand_needs_its_head_and_no_other() -> None:
     found = ablate(machine, text, ["1.0"], metric={"loss": metrics.loss(torch.tensor([[2], [9]]))}, method="zero")
     assert found["loss_effect"][0] > 1
     np.testing.assert_allclose(found["loss_control_effect"], 0, atol=1e-6)
+
+
+def test_hooks_of_a_context_act_on_the_texts_and_on_the_reference() -> None:
+    hook = ("blocks.0.attn.hook_z", edits.scale(1.5, heads=1))
+    with MODEL.hooks([hook]):
+        found = ablate(MODEL, TOKENS, ["1.2"], metric=MEASURED, reference=OTHERS, controls=0)
+        new = by_hand("mean", "texts", OTHERS)
+        expected = MEASURED["logit"](slowly(MODEL, TOKENS, "1.2", new, slice(None)))
+    np.testing.assert_allclose(found["logit"][0], expected, atol=1e-4)
+
+
+def test_induction_heads_of_the_real_model_matter_more_than_others(smollm2: Transformer) -> None:
+    text = repeated_text(smollm2, seq_len=20, repeats=2, n_seqs=4, seed=1, prefix="doc").tokens
+    loss = metrics.loss(text[:, 22:])
+    heads = {"induction": ["18.6", "17.3", "17.4"]}
+    found = ablate(smollm2, text[:, :-1], heads, metric=loss, controls=8, read=slice(21, None))
+    assert found["loss_effect"][0] > 0.3
+    assert found["loss_effect"][0] > found["loss_control_effect"].max()
+    assert found["loss_deviations"][0] > 3
 
 
 def test_the_table_the_figure_and_the_saved_copy_hold(tmp_path: Path) -> None:

@@ -263,7 +263,7 @@ def test_the_head_that_was_planted_comes_first_with_the_right_sign(direction: "D
         (MODEL, {"check": (0, 0)}, r"The check is \(0, 0\)"),
         (MODEL, {"check": 5}, "The check is 5"),
         (MODEL, {"direction": "both"}, "The direction is 'both'"),
-        (tiny(CONFIGS["moe_top2"]), {"site": "neuron"}, "take the site 'expert'"),
+        (tiny(CONFIGS["moe_top2"]), {"site": "neuron"}, "patch the site expert"),
     ],
 )
 def test_what_has_no_gradient_is_refused(model: Transformer, settings: dict[str, object], message: str) -> None:

@@ -195,3 +195,19 @@ def test_a_token_is_made_visible(token: str, shown: str) -> None:
 def test_every_figure_can_be_written_as_json() -> None:
     figure = plots.head_heatmap([[float("nan"), 1.0]], title="Scores", metric="m")
     assert '"Scores"' in figure.to_json()
+
+
+class TestBesideCheck:
+    def test_estimates_stand_over_exact_values_beside_the_map(self) -> None:
+        heatmap = plots.effect_heatmap(
+            [[1.0, -2.0]], title="Map", metric="m", x="head", y="layer", columns=[0, 1], rows=[0]
+        )
+        figure = plots.beside_check(heatmap, {"top": (["layer 0, head 1"], [-1.5], [-2.0]), "random": ([], [], [])})
+        assert figure.layout.title.text == "Map"
+        assert figure.data[0].z.tolist() == [[1, -2]]
+        assert (figure.layout.xaxis.title.text, figure.layout.xaxis2.title.text) == ("head", "exact effect")
+        top, empty, diagonal = figure.data[1:]
+        assert (list(top.x), list(top.y), list(top.customdata)) == ([-1.5], [-2.0], ["layer 0, head 1"])
+        assert len(empty.x) == 0
+        assert list(diagonal.x) == list(diagonal.y) == [-2, 0]
+        assert figure.layout.xaxis.domain[1] < figure.layout.xaxis2.domain[0]
