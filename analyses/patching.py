@@ -15,7 +15,7 @@ since a ratio of two small numbers says nothing. Which corruption, metric and wi
 (Zhang & Nanda 2024, arXiv 2309.16042), so every result states them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -40,6 +40,7 @@ from interp.analyses.patching_runs import (
 from interp.analyses.sites import Site as Site
 from interp.analyses.sites import Values
 from interp.analyses.vocabulary import token_texts
+from interp.errors import UsageError
 from interp.metrics import kl_divergence as kl_divergence
 from interp.metrics import log_probability as log_probability
 from interp.metrics import logit as logit
@@ -61,6 +62,8 @@ if TYPE_CHECKING:
 
 NOTHING, LEAST = 1e-3, 1e-5
 """Two runs that differ by less than this share of their size, or by less than LEAST, are not told apart."""
+ENDS = ("", "_clean", "_corrupted", "_recovered", "_low", "_high", "_recovered_each")
+"""What the arrays of a metric are called, behind its name."""
 
 
 class Patching(CellMap, kind="patching"):
@@ -280,7 +283,16 @@ def plan_sweep(
     }
     other = {name: each(logits.other).double().cpu().numpy() for name, each in measured.items()}
     labels = token_labels(model, cells, runs) | (row_sums(cells, patched, base) if sums else {})
+    _check_names(measured, [*labels, *cells.axes, "pair"])
     return PatchingSweep(model, replay, runs, other, labels, settings, seed)
+
+
+def _check_names(metrics: Collection[str], taken: Collection[str]) -> None:
+    """Raises `UsageError` where two arrays of the result would have one name."""
+    names = [*taken, *(f"{metric}{end}" for metric in metrics for end in ENDS)]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UsageError(f"The name {twice[0]!r} would stand for two things in the result; call the metric otherwise.")
 
 
 def token_labels(model: "Transformer", cells: Cells, runs: Runs) -> Labels:
@@ -304,13 +316,14 @@ def _effects(
     """The arrays of one metric: raw values, and how much of the way from base to source they have gone."""
     moved, way = (patched - base).astype(np.float64), (other - base).astype(np.float64)
     size = np.maximum(np.abs(base), np.abs(other))
-    low, high = ratio_interval(moved, way, seed=seed)
+    recovered = share(moved.mean(-1), way.mean(-1), size.mean())
+    low, high = (np.where(np.isnan(recovered), np.nan, end) for end in ratio_interval(moved, way, seed=seed))
     clean, corrupted = (other, base) if direction == "denoise" else (base, other)
     return {
         name: (patched, (*axes, "pair")),
         f"{name}_clean": (clean, ("pair",)),
         f"{name}_corrupted": (corrupted, ("pair",)),
-        f"{name}_recovered": (share(moved.mean(-1), way.mean(-1), size.mean()), axes),
+        f"{name}_recovered": (recovered, axes),
         f"{name}_low": (low, axes),
         f"{name}_high": (high, axes),
         f"{name}_recovered_each": (share(moved, way, size), (*axes, "pair")),

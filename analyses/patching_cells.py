@@ -107,6 +107,7 @@ def cells_of(
     given = {axis for name, axes in _PLACES.items() if chosen.get(name) is not None for axis in axes}
     swept_places = {axis: _once_each(axis, places[axis]) for axis in swept}
     fixed = {axis: where for axis, where in places.items() if axis not in swept and axis in {"layer", *given}}
+    _check_real(runs, fixed)
     return Cells(model, tuple(sites), swept_places, fixed, window, there)
 
 
@@ -116,6 +117,17 @@ def check_renormalised(cells: Cells) -> None:
         raise UsageError(
             "Rows are renormalised where single edges of a pattern are patched: choose the site pattern, and sweep "
             "over key_pos or name `keys`."
+        )
+
+
+def _check_real(runs: Runs, fixed: Mapping[str, Sequence[int]]) -> None:
+    """Raises `UsageError` for columns that are padding in some pair, where nothing would be patched."""
+    columns = {place for axis in ("pos", "query_pos", "key_pos") for place in fixed.get(axis, [])}
+    padded = [] if runs.mask is None else [place for place in sorted(columns) if not runs.mask[:, place].all()]
+    if padded:
+        raise UsageError(
+            f"Position {padded[0]} is padding in some pair: shorter pairs are padded on the left. Count from the end, "
+            "or take pairs of one length."
         )
 
 

@@ -98,7 +98,8 @@ def test_patching_a_run_with_itself_changes_no_bit(site: str) -> None:
     for name in names:
         moved = found[name] - found[f"{name}_corrupted"]
         np.testing.assert_allclose(moved, 0, atol=1e-5 if site == "v_by_head" else 0)
-        assert np.isnan(found[f"{name}_recovered"]).all()
+        for end in ("recovered", "low", "high"):
+            assert np.isnan(found[f"{name}_{end}"]).all()
         assert np.isnan(found[f"{name}_recovered_each"]).all()
     assert "in 1 of them the two runs hardly differ" in "\n".join(found.summary())
 
@@ -586,3 +587,12 @@ def test_answers_that_a_metric_needs_are_asked_for() -> None:
 def test_positions_of_pairs_of_different_lengths_are_no_axis() -> None:
     with pytest.raises(UsageError, match="not one place in all of them"):
         plan_sweep(reads_text(), several([SHORT, *THREE]), site="resid_pre")
+    with pytest.raises(UsageError, match="Position 1 is padding in some pair"):
+        plan_sweep(reads_text(), several([SHORT, *THREE]), site="z", positions=[1, -1])
+
+
+@pytest.mark.parametrize("name", ["token", "layer", "pair", "b"])
+def test_a_metric_may_not_take_the_name_of_another_array(name: str) -> None:
+    own = {name: metrics.logit(3), "b_clean": metrics.logit(4)}
+    with pytest.raises(UsageError, match=f"name '{name}.*' would stand for two things"):
+        plan_sweep(reads_text(), one_pair(), site="resid_pre", metric=own)

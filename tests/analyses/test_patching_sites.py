@@ -180,6 +180,20 @@ def test_an_axis_that_is_left_out_is_patched_whole(site: str) -> None:
     agree(found, slowly(model, clean, cells), site)
 
 
+@pytest.mark.parametrize("site", [*POINTS, *BY_HEAD, "expert"])
+def test_in_other_precisions_every_site_is_patched_alike(site: str) -> None:
+    """In float64 as in float32; in bf16, of three digits, within a few of them."""
+    values = []
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        model = tiny(CONFIGS["moe_mixed_layers"], dtype=dtype)
+        clean, corrupted = (run_of("moe_mixed_layers", which)[0] for which in ("clean", "corrupted"))
+        where = {"heads": [1]} if site in BY_HEAD else some_places(model, site)
+        found = sweep(model, clean, corrupted, site=site, metric=PROBES, **where)
+        values.append(found["logit of 3"])
+    np.testing.assert_allclose(values[0], values[1], rtol=0, atol=1e-4)
+    np.testing.assert_allclose(values[2], values[1], rtol=0, atol=0.3)
+
+
 # ------------------------------------------------------------------------------------------- single query heads
 
 
