@@ -26,7 +26,17 @@ from interp.analyses.cell_map import TOKENS, CellMap
 from interp.analyses.intervals import ratio_interval
 from interp.analyses.patching_cells import Cells, Labels, check_renormalised, row_sums
 from interp.analyses.patching_cells import cells_of as cells_of
-from interp.analyses.patching_runs import Direction, Metrics, Runs, Source, Tokens, measures, recorded, runs_of
+from interp.analyses.patching_runs import (
+    Direction,
+    Metrics,
+    Reference,
+    Runs,
+    Source,
+    Tokens,
+    measures,
+    recorded,
+    runs_of,
+)
 from interp.analyses.sites import Site as Site
 from interp.analyses.sites import Values
 from interp.analyses.vocabulary import token_texts
@@ -141,7 +151,7 @@ def sweep(
     metric: Metrics = "logit_difference",
     direction: Direction = "denoise",
     source: Source = "pair",
-    reference: Tokens | None = None,
+    reference: Reference | None = None,
     by: Sequence[str] | None = None,
     window: int = 1,
     layers: Index | None = None,
@@ -195,7 +205,7 @@ def plan_sweep(
     metric: Metrics = "logit_difference",
     direction: Direction = "denoise",
     source: Source = "pair",
-    reference: Tokens | None = None,
+    reference: Reference | None = None,
     by: Sequence[str] | None = None,
     window: int = 1,
     layers: Index | None = None,

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 Direction = Literal["denoise", "noise"]
 Source = Literal["pair", "zero", "mean", "resample"]
 Tokens = Int[Tensor, "pair pos"]
+Reference = Int[Tensor, "text text_pos"]
+"""Other texts, without padding, for the sources mean and resample."""
 MetricFn = Callable[[Float[Tensor, "batch read d_vocab"]], Float[Tensor, "batch"]]
 Metrics = MetricFn | Mapping[str, MetricFn] | str | Sequence[str]
 """Functions from logits to one number a pair, or names from `METRICS`, which take the pairs' own answers and foils."""
@@ -109,7 +111,7 @@ def recorded(
     points: Sequence[str],
     *,
     source: Source,
-    reference: Tokens | None,
+    reference: Reference | None,
     seed: int,
     budget: int,
     base_too: bool,
@@ -139,14 +141,18 @@ def recorded(
 
 
 def _run(
-    model: "Transformer", tokens: Tokens, mask: Tensor | None, points: Sequence[str] | None, budget: int
+    model: "Transformer",
+    tokens: Tokens,
+    mask: Bool[Tensor, "pair pos"] | None,
+    points: Sequence[str] | None,
+    budget: int,
 ) -> tuple[Float[Tensor, "pair 1 d_vocab"], ActivationCache]:
     """The last position's logits, and the values at these points, if any; their embeddings alone at least."""
     logits, cache = model.run_with_cache(tokens, points or ["hook_embed"], mask=mask, budget=budget)
     return logits[:, -1:].clone(), cache
 
 
-def _check_source(source: str, reference: Tokens | None) -> None:
+def _check_source(source: str, reference: Reference | None) -> None:
     if source not in get_args(Source):
         raise UsageError(f"The source is {source!r}; expected one of {', '.join(get_args(Source))}.")
     if reference is not None and source not in ("mean", "resample"):

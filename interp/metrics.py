@@ -84,8 +84,8 @@ def rank(answer: Answers, *, read: int = -1) -> Metric:
     ids = _ids(answer, "answer")
 
     def measure(logits: Float[Tensor, "batch d_vocab"]) -> Float[Tensor, "batch"]:
-        wide = _wide(logits)
-        return (wide > _cells(wide, ids, "answer")[:, None]).sum(-1).to(wide.dtype)
+        answers = _cells(logits, ids, "answer")
+        return (logits > answers[:, None]).sum(-1).to(_wide(answers).dtype)
 
     return _at_one("rank", f"answer={_shown(ids)}", read, measure)
 

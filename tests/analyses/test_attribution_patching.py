@@ -88,7 +88,7 @@ def derivative(site: "Site", by: tuple[str, ...], direction: "Direction", step: 
         for name in cells.points
     }
     before = METRIC(DOUBLE(runs.base)[:, -1:])
-    values = Values(near, base)
+    values = Values(near)
     shape = [len(places) for places in cells.axes.values()]
     found = np.empty((*shape, len(CLEAN)))
     for index in np.ndindex(*shape):
