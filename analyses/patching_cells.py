@@ -96,7 +96,7 @@ def cells_of(
     if runs.mask is not None and {"pos", "query_pos", "key_pos"} & set(swept):
         raise UsageError(
             "The pairs have different lengths, so that a position is not one place in all of them. Sweep over other "
-            "axes, or take pairs of one length."
+            "axes, or take pairs of one length (`pairs.of_one_length()`)."
         )
     if type(window) is not int or window < 1 or (window > 1 and "layer" not in swept):
         raise UsageError(

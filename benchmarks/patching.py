@@ -35,7 +35,8 @@ def head_sweep() -> Iterator[Row]:
 def many_pairs() -> Iterator[Row]:
     """A residual sweep of many pairs at once, against as many sweeps of one pair."""
     model = ours()
-    every = pairs.align(model.tokenizer, pair_builders.ioi(model.tokenizer, n=MANY, seed=0), prefix="none")
+    every = pairs.align(model.tokenizer, pair_builders.ioi(model.tokenizer, n=4 * MANY), prefix="none")
+    every = every.of_one_length().select(slice(MANY))
     few = 4  # single sweeps are all alike
 
     def single() -> None:

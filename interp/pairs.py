@@ -77,6 +77,14 @@ class Pairs:
             roles={name: tuple(columns[pair] - unused for pair in chosen) for name, columns in self.roles.items()},
         )
 
+    def of_one_length(self) -> "Pairs":
+        """The pairs of the commonest length, in which a position is one place: for sweeps over positions."""
+        if self.mask is None:
+            return self
+        lengths = self.mask.sum(1)
+        commonest = lengths.mode().values
+        return self.select((lengths == commonest).nonzero()[:, 0])
+
 
 @dataclass(frozen=True)
 class _Row:

@@ -1,6 +1,5 @@
 """`interp patch`: what happens if this one value were that of another run."""
 
-from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -10,9 +9,9 @@ import typer
 from interp.apps.cli.options import Common, with_common
 
 if TYPE_CHECKING:
-    from interp.analyses.attribution_patching import AttributionMap
     from rich.console import RenderableType
 
+    from interp.analyses.attribution_patching import AttributionMap
     from interp.analyses.patching import Patching
     from interp.models.transformer import Transformer
     from interp.pairs import Pairs
@@ -95,8 +94,9 @@ def patch(
     aligned, notes = _aligned(model, given or pairs, count, known, common)
     sites, axes = _words(site), None if by is None else _words(by)
     if len(aligned) > 1 and aligned.mask is not None and _positions_swept(sites, axes):
-        aligned, left = _of_one_length(aligned)
-        notes.append(left)
+        every, aligned = len(aligned), aligned.of_one_length()
+        tokens = aligned.clean.shape[1]
+        notes.append(f"{len(aligned)} of {every} pairs have {tokens} tokens; the others are left out.")
     options: dict[str, Any] = {"site": sites, "direction": direction, "by": axes, "layers": wanted, "seed": common.seed}
     if method == "atp":
         from interp.analyses.attribution_patching import attribution_patching
@@ -177,15 +177,6 @@ def _positions_swept(sites: list[str], axes: list[str] | None) -> bool:
 
     swept = site_spec(sites[0]).usual if axes is None else axes
     return bool({"pos", "query_pos", "key_pos"} & set(swept))
-
-
-def _of_one_length(aligned: "Pairs") -> "tuple[Pairs, str]":
-    """The pairs of the commonest length: a position is one place in all of them."""
-    assert aligned.mask is not None
-    lengths = aligned.mask.sum(1).tolist()
-    length, found = Counter(lengths).most_common(1)[0]
-    chosen = [place for place, each in enumerate(lengths) if each == length]
-    return aligned.select(chosen), f"{found} of {len(lengths)} pairs have {length} tokens; the others are left out."
 
 
 def _parts(result: "Patching | AttributionMap", top: int, notes: list[str]) -> "list[RenderableType]":

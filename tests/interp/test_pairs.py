@@ -274,3 +274,14 @@ def test_files_that_are_not_there_or_of_another_kind_are_refused(tmp_path: Path)
 def test_tables_in_memory_that_hold_no_pairs_are_refused(source: object, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         read_pairs(source)
+
+
+def test_pairs_of_the_commonest_length_need_no_mask() -> None:
+    """A position is one place in all of them, whatever was padded before."""
+    texts = [("a b c", "a d c"), ("a b", "a d"), ("b b c", "d b c")]
+    aligned = align(Words(), [PromptPair(clean, corrupted, "b", "c") for clean, corrupted in texts], prefix="none")
+    chosen = aligned.of_one_length()
+    assert aligned.mask is not None
+    assert chosen.mask is None
+    assert chosen.clean.tolist() == aligned.clean[[0, 2]].tolist()
+    assert chosen.of_one_length() is chosen
