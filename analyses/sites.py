@@ -283,7 +283,7 @@ def _key_by_head(model: "Transformer", layer: int, source: Tensor, places: Mappi
             old = scores[:, head][..., keys]
             new = _scores(query, source[:, keys, head // group], attention.cap)
             before = _scores(query, found[:, keys, head // group], attention.cap)
-            scores[:, head][..., keys] = torch.where(old == -torch.inf, old, old + new - before)
+            scores[:, head][..., keys] = old + new - before  # −inf stays what it is
         return scores
 
     block = f"blocks.{layer}.attn"

@@ -227,14 +227,12 @@ def test_padding_has_no_part_in_a_mean() -> None:
     """Over the real tokens of pairs of different lengths."""
     model, pairs = reads_text(), several([SHORT, *THREE])
     assert pairs.mask is not None
-    _, cache = model.run_with_cache(pairs.corrupted, "blocks.*.attn.hook_z", mask=pairs.mask)
-    cells = []
-    for layer in range(3):
-        mean = cache["z", layer][pairs.mask].mean(0)
-        cells += [[(f"blocks.{layer}.attn.hook_z", edits.replace(mean[[head]], heads=head))] for head in range(6)]
-    found = sweep(model, pairs, site="z", source="mean")
+    _, cache = model.run_with_cache(pairs.corrupted, "blocks.*.hook_mlp_out", mask=pairs.mask)
+    means = [cache["mlp_out", layer][pairs.mask].mean(0) for layer in range(3)]
+    cells = [[(f"blocks.{layer}.hook_mlp_out", edits.replace(mean))] for layer, mean in enumerate(means)]
+    found = sweep(model, pairs, site="mlp_out", by=("layer",), source="mean")
     slow = slowly(model, pairs.corrupted, cells, pairs.mask)
-    np.testing.assert_allclose(found["logit_difference"].reshape(18, 4), slow, atol=1e-4)
+    np.testing.assert_allclose(found["logit_difference"], slow, atol=1e-4)
 
 
 def test_resampling_takes_another_text_for_every_pair_and_never_its_own() -> None:
