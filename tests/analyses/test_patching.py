@@ -276,6 +276,19 @@ def test_an_expert_is_taken_away_where_it_was_chosen(source: str) -> None:
     assert np.abs(found["logit"] - found["logit_corrupted"]).max() > 1e-2
 
 
+def test_an_expert_that_the_reference_never_chose_stays_as_it_is() -> None:
+    """A reference of two tokens chooses at most four experts of seven: only those have a mean."""
+    config = CONFIGS["moe_top2"]
+    model, clean, corrupted = tiny(config), *(random_tokens(config, 2, 6, seed=seed) for seed in (1, 5))
+    reference = corrupted[:1, :2]
+    _, cache = model.run_with_cache(reference, "blocks.1.mlp.hook_expert_indices")
+    asked = {"site": "expert", "metric": metrics.logit(3), "source": "mean", "reference": reference, "layers": 1}
+    found = sweep(model, clean, corrupted, **asked)
+    moved = np.abs(found["logit"][0] - found["logit_corrupted"]).max(-1) > 1e-4
+    assert moved.any()
+    assert set(np.flatnonzero(moved)) <= set(cache["expert_indices", 1].flatten().tolist())
+
+
 def test_what_has_no_mean_is_refused() -> None:
     model, pairs = reads_text(), several(THREE)
     longer = random_tokens(model.config, 5, 11)

@@ -301,6 +301,15 @@ def test_all_keys_of_a_row_are_the_whole_row() -> None:
         np.testing.assert_allclose(by_edge[probe], whole[probe], atol=1e-5)
 
 
+def test_a_row_sum_counts_all_edges_that_are_patched_together() -> None:
+    name = "grouped_query"
+    model, (clean, source), (corrupted, base) = model_of(name), run_of(name, "clean"), run_of(name, "corrupted")
+    found = sweep(model, clean, corrupted, site="pattern", metric=PROBES, by=("layer", "head"), keys=[1, 3])
+    moved = source.stack("pattern") - base.stack("pattern")
+    expected = 1 + moved[..., [1, 3]].sum(-1).mean(-1)
+    torch.testing.assert_close(torch.tensor(found["row_sum"]), expected.permute(0, 2, 1))
+
+
 def test_a_row_that_would_be_left_with_nothing_cannot_be_renormalised() -> None:
     """The first query reads itself alone."""
     name = "grouped_query"
