@@ -20,6 +20,8 @@ CORRUPTED = "When Mary and John went to the store, Mary gave a drink to"
 ANSWER, FOIL = " Mary", " John"
 MANY = 64
 LENGTHS = (8, 32, 128, 512)
+FUSED = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+"""The kernel of attention that PyTorch's counter of operations leaves out."""
 
 
 def residual_sweep() -> Iterator[Row]:
@@ -87,7 +89,7 @@ def growth() -> Iterator[Row]:
         )
         planned.run()
         taken.append(seconds(planned.run, 5))
-        with FlopCounterMode(display=False) as counter:
+        with FlopCounterMode(display=False, custom_mapping={FUSED: _attention}) as counter:
             planned.run()
         done.append(counter.get_total_flops())
     exponents = [float(np.polyfit(np.log(LENGTHS), np.log(each), 1)[0]) for each in (taken, done)]
@@ -99,6 +101,11 @@ def growth() -> Iterator[Row]:
         0.1,
         "",
     )
+
+
+def _attention(query: torch.Size, key: torch.Size, *rest: object, **more: object) -> int:
+    batch, head, query_pos, d_head = query
+    return 4 * batch * head * query_pos * key[2] * d_head
 
 
 def _pair() -> pairs.Pairs:
