@@ -382,11 +382,15 @@ def test_the_written_neuron_and_its_reader_are_found_in_a_memory_of_one_fact() -
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("site", ["resid_pre", "z"])
 def test_sweeps_of_the_default_model_are_the_published_ones(smollm2: "Transformer", site: str) -> None:
-    """Every cell of Mary and John, by `transformers`, within 1e-4."""
+    """Every cell of Mary and John, by `transformers`, within 1e-4; those of three layers by full forward passes too."""
     told = PUBLISHED
     texts = (told[name] for name in ("clean", "corrupted", "answer", "foil"))
-    found = sweep(smollm2, of_texts(smollm2.tokenizer, *texts, prefix=told["prefix"]), site=site)
+    pair = of_texts(smollm2.tokenizer, *texts, prefix=told["prefix"])
+    found = sweep(smollm2, pair, site=site)
     np.testing.assert_allclose(found["logit_difference"][..., 0], told[site], rtol=0, atol=1e-4)
+    some = [0, 12, 23]
+    slow = sweep(smollm2, pair, site=site, layers=some, shortcuts=False)
+    np.testing.assert_allclose(slow["logit_difference"][..., 0], np.array(told[site])[some], rtol=0, atol=1e-4)
 
 
 @pytest.mark.slow
