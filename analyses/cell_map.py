@@ -1,6 +1,7 @@
 """What results over the cells of a sweep share: their table, their strongest cells, and how they are drawn."""
 
 import itertools
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +25,9 @@ class CellMap(Result):
         return tuple(self.settings["by"])  # type: ignore[arg-type]
 
     @property
+    @abstractmethod
     def shown(self) -> str:
         """The array that is ranked and drawn, over the sweep's axes."""
-        raise NotImplementedError
 
     def to_frame(self, axes: Sequence[str] | None = None) -> "pandas.DataFrame":
         """A long table: one row a cell of the sweep; with `(*over, "pair")` one row a cell and pair."""

@@ -24,8 +24,7 @@ import torch
 
 from interp.analyses.cell_map import TOKENS, CellMap
 from interp.analyses.intervals import ratio_interval
-from interp.analyses.patching_cells import Cells, Labels, check_renormalised, row_sums
-from interp.analyses.patching_cells import cells_of as cells_of
+from interp.analyses.patching_cells import Cells, Labels, cells_of, check_renormalised, row_sums
 from interp.analyses.patching_runs import (
     Direction,
     Metrics,

@@ -15,8 +15,16 @@ if TYPE_CHECKING:
     from interp.analyses.patching import Patching
     from interp.models.transformer import Transformer
     from interp.pairs import Pairs
+    from interp.prompt_pairs import PromptPair
 
-BUILT_IN = ("ioi", "greater-than", "capitals", "country-swap", "agreement", "gender")
+BUILT_IN = (
+    "ioi",
+    "greater-than",
+    "capitals",
+    "country-swap",
+    "agreement",
+    "gender",
+)  # those of the builders, which bring numpy along
 
 EPILOG = """\b
 Examples:
@@ -85,19 +93,27 @@ def patch(
     """
     from interp.apps.cli.output import write_data, write_json
     from interp.apps.cli.session import deliver, load_model, working
+    from interp.errors import UsageError
 
     _check(pairs, (clean, corrupted, answer), estimate and (common.out is not None or method == "atp"))
+    if method == "atp" and window > 1:
+        raise UsageError("--method atp estimates one layer a cell: leave --window out, or take --method exact.")
     metrics = _words(metric) if method == "exact" else [_one(metric)]
     wanted = None if layers is None else _numbers(layers)
     given = _given_pairs(pairs, clean, corrupted, answer, foil)
     model = load_model(common)
-    aligned, notes = _aligned(model, given or pairs, count, known, common)
+    if given is None:
+        from interp.pair_builders import BUILDERS
+
+        given = BUILDERS[str(pairs)](model.tokenizer, n=count, seed=common.seed)
+    aligned, notes = _aligned(model, given, known, common)
     sites, axes = _words(site), None if by is None else _words(by)
     if len(aligned) > 1 and aligned.mask is not None and _positions_swept(sites, axes):
         every, aligned = len(aligned), aligned.of_one_length()
         tokens = aligned.clean.shape[1]
         notes.append(f"{len(aligned)} of {every} pairs have {tokens} tokens; the others are left out.")
-    options: dict[str, Any] = {"site": sites, "direction": direction, "by": axes, "layers": wanted, "seed": common.seed}
+    options: dict[str, Any] = {"site": sites, "direction": direction, "by": axes, "layers": wanted}
+    options |= {"seed": common.seed, "budget": budget_mb * 2**20}
     if method == "atp":
         from interp.analyses.attribution_patching import attribution_patching
 
@@ -108,7 +124,7 @@ def patch(
     from interp.analyses.patching import plan_sweep
 
     with working("Running both prompts", common):
-        planned = plan_sweep(model, aligned, metric=metrics, window=window, budget=budget_mb * 2**20, **options)
+        planned = plan_sweep(model, aligned, metric=metrics, window=window, **options)
     if estimate:
         cost = planned.cost()
         if common.as_json:
@@ -138,7 +154,7 @@ def _check(pairs: str | None, single: tuple[str | None, ...], idle: bool) -> Non
 
 def _given_pairs(
     pairs: str | None, clean: str | None, corrupted: str | None, answer: str | None, foil: str | None
-) -> "list[object] | None":
+) -> "list[PromptPair] | None":
     """Pairs that are there before the model is: one from the options, or those of a file."""
     from interp.errors import UsageError, nearest
     from interp.prompt_pairs import PromptPair, read_pairs
@@ -151,19 +167,14 @@ def _given_pairs(
         return None
     if not Path(pairs).suffix and not Path(pairs).exists():
         raise UsageError(f"There are no pairs {pairs!r}.{nearest(pairs, BUILT_IN)} Built in: {', '.join(BUILT_IN)}.")
-    return list(read_pairs(Path(pairs)))
+    return read_pairs(Path(pairs))
 
 
-def _aligned(
-    model: "Transformer", given: "list[object] | str | None", count: int, known: bool, common: Common
-) -> "tuple[Pairs, list[str]]":
+def _aligned(model: "Transformer", given: "list[PromptPair]", known: bool, common: Common) -> "tuple[Pairs, list[str]]":
     """The pairs as tokens, and what is to be said about how they were chosen."""
-    from interp.pair_builders import BUILDERS
     from interp.pairs import align
 
-    if isinstance(given, str):
-        given = list(BUILDERS[given](model.tokenizer, n=count, seed=common.seed))
-    aligned = align(model.tokenizer, given or [], prefix=common.prefix)  # type: ignore[arg-type]
+    aligned = align(model.tokenizer, given, prefix=common.prefix)
     if not known:
         return aligned, []
     from interp.analyses.pair_filter import known as right

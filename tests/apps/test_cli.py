@@ -125,6 +125,7 @@ def test_completion_is_written_for_a_shell() -> None:
         (["patch", "--pairs", "ioi", "--layers", "3-x"], "3,5 or 10-20"),
         (["patch", "--pairs", "ioi", "--estimate", "--out", "y"], "Leave one out"),
         (["patch", "--pairs", "ioi", "--method", "atp", "--metric", "logit,rank"], "one metric"),
+        (["patch", "--pairs", "ioi", "--method", "atp", "--window", "3"], "leave --window out"),
         (["models", "pull", "smollm2-135"], "Did you mean 'smollm2-135m'?"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -432,6 +433,20 @@ def test_patching_shows_the_strongest_cells_and_saves_all(run: Run, tmp_path: Pa
     assert result.over == ("layer", "pos")
     assert rows[0][:2] == [str(result.ranked(1)[axis][0]) for axis in ("layer", "pos")]
     assert "plotly" in (tmp_path / "patch.html").read_text(encoding="utf-8").lower()
+
+
+def test_the_built_in_pairs_are_those_of_the_builders() -> None:
+    from interp.apps.cli.patch import BUILT_IN
+    from interp.pair_builders import BUILDERS
+
+    assert tuple(BUILDERS) == BUILT_IN
+
+
+@pytest.mark.usefixtures("loaded")
+def test_a_backward_pass_keeps_to_the_budget_too(run: Run) -> None:
+    code, _, complaint = run("patch", "--pairs", "capitals", "--count", "2", "--method", "atp", "--budget-mb", "1")
+    assert code == 2
+    assert "budget" in complaint
 
 
 def test_a_file_of_pairs_that_cannot_be_read_ends_with_4_and_names_the_line(run: Run, tmp_path: Path) -> None:
