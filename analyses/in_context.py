@@ -5,16 +5,16 @@ With NLL_d(i) = −log p(x_i | prefix, x_1 … x_{i−1}) of document d, its tok
     score = mean over documents of  NLL_d(late) − NLL_d(early),       late = 500, early = 50
 
 is negative where a model predicts better the more it has read. A single token may be a name or a comma, and its loss
-anything between 0 and 12 nats, so that a few dozen documents rarely settle the sign. `width` w averages the places from
-⌊w/2⌋ before to ⌈w/2⌉ − 1 behind early and late; w = 1 is the paper's definition. The interval is a bootstrap over
-documents.
+anything from nearly 0 to a dozen nats, so that a few dozen documents rarely settle the sign. `width` w averages the
+places from ⌊w/2⌋ before to ⌈w/2⌉ − 1 behind early and late; w = 1 is the paper's definition. The interval is a
+bootstrap over documents.
 
 Paper: Olsson et al. 2022, In-context Learning and Induction Heads (arXiv 2209.11895), who found about −0.4 nats in
 models of several sizes once their induction heads had formed, on their own data.
 
 What it does NOT tell: which heads bring the score about (ablate them and look), or when in training it came: a phase
-change shows on a curve over checkpoints. And late tokens may be harder or easier by themselves; the curve over all
-places shows whether the two places are typical.
+change shows on a curve over checkpoints. And it compares different tokens: late ones may be harder by themselves, which
+shows when the same tokens are read behind a shorter context.
 """
 
 from collections.abc import Sequence

@@ -13,6 +13,7 @@ from tiny import BASE, reference, tiny
 from interp.analyses.documents import Document, bundled, sha256_of
 from interp.analyses.in_context import BEHIND, InContext, Places, documents_as_tokens, in_context_score, smooth
 from interp.analyses.intervals import ratio_interval
+from interp.analyses.losses import losses_by_text
 from interp.errors import UsageError
 from interp.models.loading import from_transformers
 
@@ -203,3 +204,11 @@ class TestTheRealModel:
     def test_it_predicts_a_document_better_once_it_has_read_some(self, real: InContext) -> None:
         """The first twenty tokens against the last hundred: single tokens, 500 against 50, would leave it to chance."""
         assert (real["losses"][:, :20].mean(1) - real["losses"][:, -100:].mean(1)).min() > 0.5
+
+    def test_the_same_tokens_cost_more_where_reading_begins_later(
+        self, real: InContext, smollm2: "Transformer"
+    ) -> None:
+        """Without the difference between early and late tokens themselves: the last 50 of 512, and 50 before them."""
+        cut = torch.tensor(np.delete(real["tokens"], np.s_[1:413], axis=1))
+        later = losses_by_text(smollm2, cut)[:, -50:].mean(1)
+        assert (later - real["losses"][:, -50:].mean(1)).min() > 0.1
