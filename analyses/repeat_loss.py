@@ -16,10 +16,8 @@ in-context-learning score of the same paper is another quantity).
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
+from interp.analyses.losses import losses_by_text
 from interp.analyses.repeated import Progress, RepeatedText, repeated_text
 from interp.models.prompt_formats import PrefixPolicy
 from interp.results import Result, provenance
@@ -64,26 +62,6 @@ class RepeatLoss(Result, kind="induction.repeat_loss"):
         return [f"{self.title}, nats a token: {means}", f"  the second time is {self.drop:.2f} nats better"]
 
 
-def token_losses(
-    model: "Transformer", tokens: Int[Tensor, "batch pos"], max_bytes: int = 256 * 2**20
-) -> Float[Tensor, "batch pos"]:
-    """−log p of each token given those before it, in nats; NaN for the first, which nothing predicts.
-
-    The logits of at most `max_bytes` of positions are held at once, besides the model's own residual stream.
-    """
-    last = f"blocks.{model.config.n_layers - 1}.hook_resid_post"
-    _, cache = model.run_with_cache(tokens, [last], stop_at_layer=model.config.n_layers)
-    residual, targets = cache[last][:, :-1].flatten(0, 1), tokens[:, 1:].flatten().to(model.device)
-    size = max(1, max_bytes // (3 * 4 * model.config.d_vocab))
-    found = []
-    for start in range(0, len(targets), size):
-        log_probability = model.unembed_residual(residual[None, start : start + size])[0].float().log_softmax(-1)
-        found.append(-log_probability.gather(-1, targets[start : start + size, None])[:, 0])
-    losses = torch.cat(found).view(tokens.shape[0], -1)
-    return torch.cat([losses.new_full((len(losses), 1), torch.nan), losses], -1)
-
-
-@torch.no_grad()
 def repeat_loss(
     model: "Transformer",
     *,
@@ -97,16 +75,10 @@ def repeat_loss(
 ) -> RepeatLoss:
     """The loss on repeated random texts, repeat by repeat: the same texts that `score_heads` reads for that seed."""
     text = repeated_text(model, seq_len=seq_len, repeats=repeats, n_seqs=n_seqs, seed=seed, prefix=prefix)
-    batches = torch.split(text.tokens, max(1, max_bytes // (64 * model.config.d_model * text.tokens.shape[1])))
-    losses, done = [], 0
-    for batch in batches:
-        losses.append(token_losses(model, batch, max_bytes).cpu().numpy())
-        done += len(batch)
-        if progress is not None:
-            progress(done, n_seqs)
+    losses = losses_by_text(model, text.tokens, max_bytes=max_bytes, progress=progress)
     settings = {"seq_len": seq_len, "repeats": repeats, "prefix_len": text.prefix_len, "n_seqs": n_seqs}
     return RepeatLoss(
-        arrays=_arrays(np.concatenate(losses), text),
+        arrays=_arrays(losses, text),
         axes={"repeat": range(1, repeats + 1)},
         settings={**settings, "seed": seed, "prefix": prefix},
         provenance=provenance(model.provenance, tokens=text.tokens, prefix=prefix, seed=seed),

@@ -18,7 +18,8 @@ from interp.analyses.induction import (
     score_text,
     uniform_scores,
 )
-from interp.analyses.repeat_loss import RepeatLoss, repeat_loss, token_losses
+from interp.analyses.losses import token_losses
+from interp.analyses.repeat_loss import RepeatLoss, repeat_loss
 from interp.analyses.repeated import RepeatedText, ordinary_tokens, repeated_text, repeated_tokens
 from interp.errors import UsageError
 from interp.results import Result
