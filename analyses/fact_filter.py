@@ -4,16 +4,16 @@ For each fact, with the distribution p over the token behind its prompt and a th
 
     known: argmax p = a          probability p(a)          rank of a, 1 being the top
 
-and per relation the share of known facts with its 95 % interval (Wilson 1927), and means. A fact that cannot be measured
-(its subject shares a token with other words, its answer no token begins with) is skipped, with the reason; the others go
-on. Facts of several answer tokens are measured at the first and flagged by `answer_tokens`.
+and per relation the share of known facts with its 95 % interval (Wilson 1927), and means. A fact whose subject shares a
+token with other words, or whose answer begins inside one, is skipped, with the reason; the others go on. An
+answer of several tokens is measured at its first; `answer_tokens` says how many there are.
 
 Paper: Meng et al. 2022, "Locating and editing factual associations in GPT" (ROME, arXiv 2202.05262), where causal
 tracing is averaged over known facts only.
 
-What it does NOT tell: that an unknown fact is not in the model: another wording may bring it out. Nor that a known one is
-recalled: the sentence alone can suggest it, as "the city of" suggests large cities; compare a relation's facts with each
-other. A share depends on which facts were written down, and says nothing about facts at large.
+What it does NOT tell: that an unknown fact is not in the model: another wording may bring it out. Nor that a known one
+is recalled: the sentence alone can suggest it, as "playing the" suggests the guitar; compare a relation's facts with
+each other. A share depends on which facts were written down, and says nothing about facts at large.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -135,8 +135,8 @@ def filter_facts(
 ) -> KnownFacts:
     """What the model says to each fact, and whether that is the fact.
 
-    Prompts are read in batches, padded on the left, whose largest values take about `max_bytes` (but never less than one
-    prompt); logits are computed at the last token only. Raises `UsageError` for no facts, two of one id, the prefix
+    Prompts are read in batches, padded on the left, whose largest values take about `max_bytes` (but never less than
+    one prompt); logits are computed at the last token only. Raises `UsageError` for no facts, two of one id, the prefix
     "chat", in which no sentence is completed, and where all facts are skipped.
     """
     given = tuple(facts)

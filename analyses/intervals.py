@@ -33,9 +33,7 @@ def ratio_interval(
     return low, high
 
 
-def share_interval(
-    successes: np.ndarray, count: np.ndarray, *, level: float = LEVEL
-) -> tuple[np.ndarray, np.ndarray]:
+def share_interval(successes: np.ndarray, count: np.ndarray, *, level: float = LEVEL) -> tuple[np.ndarray, np.ndarray]:
     """Bounds of the share successes / count, of any shape (Wilson 1927); NaN where the count is nought.
 
     Unlike a bootstrap they stay apart where all or none succeeded: of 10 out of 10 the lower bound is 0.72.
@@ -45,4 +43,4 @@ def share_interval(
         share = successes / count
         middle = (share + z2 / (2 * count)) / (1 + z2 / count)
         reach = np.sqrt(z2 * (share * (1 - share) + z2 / (4 * count)) / count) / (1 + z2 / count)
-    return middle - reach, middle + reach
+    return np.clip(middle - reach, 0, 1), np.clip(middle + reach, 0, 1)  # rounding may lead out

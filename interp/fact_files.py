@@ -8,9 +8,9 @@ A table has the columns `subject`, `relation`, `template` and `object`, and may 
 with | between them), `counterfactual` and `id`; others are ignored. A row that has a relation and its templates and
 nothing else states them for the rows of that relation below it, which then need none of their own.
 
-Which format a record has is told by its fields, record by record. In known_1000.json the prompt counts, not the template,
-which lacks the last words. In counterfact.json a paraphrase is a text of its own, often with another sentence before it;
-the subject's last mention is its place, and one that does not mention the subject is left out.
+Which format a record has is told by its fields, record by record. In known_1000.json the prompt counts, not the
+template, which lacks the last words. In counterfact.json a paraphrase is a text of its own, often with another sentence
+before it; the subject's last mention is its place, and one that does not mention the subject is left out.
 
 Data sets: rome.baulab.info; Meng et al. 2022, "Locating and editing factual associations in GPT" (arXiv 2202.05262).
 """

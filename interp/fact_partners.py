@@ -23,7 +23,7 @@ from interp.prompts import Prefix, PromptTokenizer
 
 @dataclass(frozen=True)
 class Partners:
-    """Facts, now with their `counterfactual`, each with the fact it comes from; and the others' ids, with the reason."""
+    """Facts, now with their `counterfactual`, each with its partner; and the ids of the others, with the reason."""
 
     pairs: tuple[tuple[Fact, Fact], ...]
     without: Mapping[str, str]

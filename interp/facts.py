@@ -8,7 +8,7 @@ Spaces: subject and object are written without any around them and templates end
 a word carries the space before it. `answer` is the object with that one space, which is what follows the prompt.
 
 The subject's tokens are found from the place of `{}` in the template, never by searching the prompt, in which the same
-letters may stand elsewhere. How many tokens an object has depends on the tokenizer; where one is measured it is the first.
+letters may stand elsewhere. How many tokens an object has depends on the tokenizer; the first is what is measured.
 """
 
 from collections.abc import Iterable
@@ -95,7 +95,7 @@ def answer_ids(tokenizer: PromptTokenizer, prompt: str, answer: str) -> list[int
 
 
 def of_relations(facts: Iterable[Fact], relations: Iterable[str]) -> tuple[Fact, ...]:
-    """The facts of some relations, in their order. Raises `UsageError`, with what there is, for one that has no facts."""
+    """The facts of some relations, in their order. Raises `UsageError` for a relation that has none."""
     given, wanted = tuple(facts), tuple(relations)
     there = list(dict.fromkeys(fact.relation for fact in given))
     for relation in wanted:

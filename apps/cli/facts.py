@@ -1,7 +1,7 @@
 """`interp facts`: which facts there are, and which of them a model knows."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -32,8 +32,8 @@ Examples:
 """
 FILES = """
 
-A file (.json, .jsonl, .csv, .parquet) has the columns subject, relation, template, object and, if you like, paraphrases,
-counterfactual and id. known_1000.json and counterfact.json of ROME are read as they are.
+A file (.json, .jsonl, .csv, .parquet) has the columns subject, relation, template, object and, if you like,
+paraphrases, counterfactual and id. known_1000.json and counterfact.json of ROME are read as they are.
 """
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -106,20 +106,24 @@ def stats(file: File = None, relation: Relations = None, *, common: Common) -> N
     result = _filtered(file, relation, common)
     frame = result.to_frame(("relation",))
     rows = [
-        (
-            row["relation"],
-            str(row["count"]),
-            str(row["known_count"]),
-            f"{row['known_share']:.0%}",
-            f"{row['share_low']:.0%} to {row['share_high']:.0%}",
-            f"{row['mean_probability']:.2f}",
-            f"{row['mean_subject_tokens']:.1f}",
-            f"{row['mean_answer_tokens']:.1f}",
-        )
+        (row["relation"], str(row["count"]), str(row["known_count"]), *_shares(row))
         for row in frame.to_dict(orient="records")
     ]
     columns = ["relation", "facts>", "known>", "share>", "95 % interval>", "mean p(answer)>", "subject tokens>"]
     deliver(result, frame, [table([*columns, "answer tokens>"], rows), *_notes(result)], common, "facts")
+
+
+def _shares(row: dict[str, Any]) -> tuple[str, ...]:
+    """What is known of a relation of which at least one fact was measured."""
+    if not row["count"]:
+        return ("–",) * 5
+    return (
+        f"{row['known_share']:.0%}",
+        f"{row['share_low']:.0%} to {row['share_high']:.0%}",
+        f"{row['mean_probability']:.2f}",
+        f"{row['mean_subject_tokens']:.1f}",
+        f"{row['mean_answer_tokens']:.1f}",
+    )
 
 
 def _facts(file: Path | None, relations: list[str] | None) -> "tuple[Fact, ...]":

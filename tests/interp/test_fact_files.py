@@ -155,9 +155,17 @@ GOOD = ROWS[0]
         ("a.json", b"[" * 100_000, "nested too deeply"),
         ("a.json", b"[]", "there are none"),
         ("a.json", json.dumps(KNOWN).encode(), "it holds one dict; expected a list of objects"),
-        ("a.json", json.dumps([KNOWN | {"prompt": "It is a volcano in"}]).encode(), "Record 0: the subject 'Mount Doom'"),
+        (
+            "a.json",
+            json.dumps([KNOWN | {"prompt": "It is a volcano in"}]).encode(),
+            "Record 0: the subject 'Mount Doom'",
+        ),
         ("a.json", json.dumps([KNOWN | {"template": "no slot"}]).encode(), "where the template 'no slot' has {}"),
-        ("a.json", json.dumps([KNOWN, KNOWN | {"known_id": "4"}]).encode(), "Record 1: known_id is str, '4'; expected a"),
+        (
+            "a.json",
+            json.dumps([KNOWN, KNOWN | {"known_id": "4"}]).encode(),
+            "Record 1: known_id is str, '4'; expected a",
+        ),
         ("a.json", json.dumps([CASE | {"requested_rewrite": 7}]).encode(), "no 'requested_rewrite.subject'"),
         (
             "a.json",

@@ -53,7 +53,7 @@ def test_a_subject_that_cannot_be_placed_is_nobodys_partner_and_has_none() -> No
 def test_the_counterfactual_that_a_fact_names_is_its_partner_or_it_has_none() -> None:
     named, unknown = capital("Peru", "Lima", counterfactual="Spain"), capital("Chad", "X", counterfactual="Atlantis")
     found = partners(Words(), [FRANCE, ITALY, SPAIN, named, unknown])
-    assert dict((fact.subject, partner.subject) for fact, partner in found.pairs)["Peru"] == "Spain"
+    assert {fact.subject: partner.subject for fact, partner in found.pairs}["Peru"] == "Spain"
     assert "no other fact about 'Atlantis'" in found.without["capital/Chad"]
 
 
