@@ -18,16 +18,15 @@ from interp.results import Result
 if TYPE_CHECKING:
     from interp.models.transformer import Transformer
 
-FACTS = bundled_facts()[::3]
+FACTS = bundled_facts()[::4]
 FRANCE = Fact("France", "capital", "The capital of {} is", "Paris")
 WRONG = Fact("France", "capital", "The capital of {} is", "Ljubljana", id="wrong")
-LONG = Fact("Burkina Faso", "capital", "After a long flight they landed in the capital of {},", "Ouagadougou")
 CUT = Fact("Fin", "style", "The {}land of the thousand lakes has the capital", "Helsinki")
 
 
 @pytest.fixture(scope="module")
 def asked(smollm2: "Transformer") -> KnownFacts:
-    """A third of the facts that come along."""
+    """A quarter of the facts that come along."""
     return filter_facts(smollm2, FACTS)
 
 
@@ -54,24 +53,26 @@ def test_the_numbers_are_those_of_each_prompt_alone(smollm2: "Transformer", aske
 
 
 @pytest.mark.parametrize("size", [1, 7, 64])
-def test_batches_of_any_size_say_the_same(smollm2: "Transformer", size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    facts = [*FACTS[::14], LONG]
-    read: list[int] = []
+def test_batches_of_any_size_say_the_same(
+    smollm2: "Transformer", asked: KnownFacts, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside prompts of other lengths, too, for which they are padded otherwise."""
+    facts, read, told = FACTS[::15], [], []
     run = type(smollm2).run_with_cache
-    monkeypatch.setattr(
-        type(smollm2), "run_with_cache", lambda *given, **more: (read.append(len(given[1])), run(*given, **more))[1]
-    )
+
+    def counted(model: object, tokens: torch.Tensor, *rest: object, **more: object) -> object:
+        read.append(len(tokens))
+        return run(model, tokens, *rest, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(smollm2), "run_with_cache", counted)
     longest = max(len(smollm2.tokenizer.prompt_ids(fact.prompt)) for fact in facts)
     bytes_of_one = 2**40 // texts_within(smollm2, longest, 2**40) + 1
-    told: list[tuple[int, int]] = []
     found = filter_facts(smollm2, facts, max_bytes=size * bytes_of_one, progress=lambda *done: told.append(done))
     assert max(read) == min(size, len(facts))
     assert told[-1] == (len(facts), len(facts))
-    monkeypatch.undo()
-    whole = filter_facts(smollm2, facts)
     for name in ("known", "said", "rank", "subject_start", "subject_last"):
-        assert found[name].tolist() == whole[name].tolist(), name
-    np.testing.assert_allclose(found["probability"], whole["probability"], rtol=1e-3)
+        assert found[name].tolist() == asked[name][::15].tolist(), name
+    np.testing.assert_allclose(found["probability"], asked["probability"][::15], rtol=1e-3)
 
 
 def test_where_the_subject_stands_is_told_with_its_tokens(smollm2: "Transformer", asked: KnownFacts) -> None:
@@ -105,9 +106,9 @@ def test_relations_are_summed_up_over_their_own_facts(asked: KnownFacts) -> None
 
 
 def test_a_small_real_model_knows_most_of_them(asked: KnownFacts) -> None:
-    """Of all 538 SmolLM2-135M knows 363, of which 223 have subjects of several tokens."""
+    """Of all 538 SmolLM2-135M knows 363, of which 223 have subjects of several tokens; a quarter is asked here."""
     assert 0.55 < asked["known"].mean() < 0.8
-    assert (asked["known"] & (asked["subject_tokens"] > 1)).sum() >= 60
+    assert (asked["known"] & (asked["subject_tokens"] > 1)).sum() >= 45
     assert (asked["known_count"] > 0).sum() >= 17
 
 
@@ -154,9 +155,3 @@ def test_the_result_comes_back_from_its_folder_and_draws_its_relations(asked: Kn
     assert list(share.x - share.error_x.arrayminus) == pytest.approx(asked["share_low"].tolist())
     assert list(share.x + share.error_x.array) == pytest.approx(asked["share_high"].tolist())
     assert f"{int(asked['known'].sum())} of {len(FACTS)}" in asked.summary()[0]
-
-
-def test_asking_needs_no_gradients_and_leaves_the_model_as_it_was(smollm2: "Transformer", asked: KnownFacts) -> None:
-    again = filter_facts(smollm2, FACTS[:3])
-    assert torch.is_grad_enabled()
-    assert again["probability"].tolist() == pytest.approx(asked["probability"][:3].tolist(), rel=1e-3)
