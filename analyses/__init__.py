@@ -116,6 +116,17 @@ _ALL = (
         },
     ),
     Analysis(
+        name="facts",
+        question="Which facts does the model know?",
+        module="interp.analyses.fact_filter",
+        function_name="filter_facts",
+        papers=("Meng et al. 2022, arXiv 2202.05262",),
+        settings={
+            "prefix": "what stands before a prompt: doc or none",
+            "max_bytes": "memory for one batch of prompts",
+        },
+    ),
+    Analysis(
         name="tracing",
         question="At which token and layer does restoring one state bring a forgotten fact back?",
         module="interp.analyses.tracing",

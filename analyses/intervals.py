@@ -1,4 +1,6 @@
-"""How far a ratio of means could move by chance: bootstrap intervals over pairs, facts or texts (Efron 1979)."""
+"""How far a figure could move by chance: a ratio of means by bootstrap (Efron 1979), a share in closed form."""
+
+from statistics import NormalDist
 
 import numpy as np
 
@@ -29,3 +31,16 @@ def ratio_interval(
     if known.any():
         low[known], high[known] = np.nanquantile(ratios[known], (tail, 1 - tail), axis=-1)
     return low, high
+
+
+def share_interval(successes: np.ndarray, count: np.ndarray, *, level: float = LEVEL) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds of the share successes / count, of any shape (Wilson 1927); NaN where the count is nought.
+
+    Unlike a bootstrap they stay apart where all or none succeeded: of 10 out of 10 the lower bound is 0.72.
+    """
+    z2 = NormalDist().inv_cdf((1 + level) / 2) ** 2
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = successes / count
+        middle = (share + z2 / (2 * count)) / (1 + z2 / count)
+        reach = np.sqrt(z2 * (share * (1 - share) + z2 / (4 * count)) / count) / (1 + z2 / count)
+    return np.clip(middle - reach, 0, 1), np.clip(middle + reach, 0, 1)  # rounding may lead out
