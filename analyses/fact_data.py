@@ -4,9 +4,9 @@
     facts[0].prompt, facts[0].answer
 
 Public and undisputed knowledge as of 2024, each relation with one template and paraphrases in which the object comes
-last. Templates were chosen among several so that a small model (SmolLM2-135M) completes many of them; facts were not.
-So the share of known facts says nothing about facts at large, and a larger model should be asked which it knows too
-(`interp.analyses.fact_filter`).
+last. Templates and paraphrases were chosen among several, and one relation was left out, so that a small model
+(SmolLM2-135M) completes many of them; single facts were not chosen that way. So the share of known facts says nothing
+about facts at large, and every model should be asked which it knows (`interp.analyses.fact_filter`).
 """
 
 from functools import cache
