@@ -7,8 +7,8 @@ asks of it can be had from the factors, `left` [rows, rank] and `right` [rank, c
     norm          ‖L R‖² = Σ (LᵀL) ∘ (R Rᵀ)                         two [rank, rank] tables
     singular      L = Q₁R₁, Rᵀ = Q₂R₂; the values of L R are those of R₁R₂ᵀ, a [rank, rank] matrix
     eigenvalues   those of L R that are not 0 are those of R L, a [rank, rank] matrix
-    the largest   the k largest entries lie in the k rows whose own largest entries are largest, so that one pass over
-                  blocks of rows finds these, and a second one looks into k rows only
+    the largest   l · r ≤ ‖l‖ ‖r‖: with rows of L and columns of R in the order of their size, a row need only be
+                  multiplied with the columns that could bring it above the k-th largest entry found so far
 
 Axes in front of the last two are a batch, the same of both factors or of size 1: every head of a layer at once.
 """
@@ -23,8 +23,8 @@ from torch import Tensor
 
 from interp.errors import UsageError
 
-BLOCK_NUMBERS = 2**24
-"""How many entries `top_entries` forms at a time where it is not told: 64 MiB in float32."""
+SLACK = 1e-4
+"""By how much of itself a bound is lowered before entries are left out by it: more than rounding could move them."""
 
 
 class SVD(NamedTuple):
@@ -137,24 +137,23 @@ class FactoredMatrix:
         self._size()
         return (self.left * self.right.mT).sum((-2, -1))
 
-    def top_entries(self, k: int, *, largest: bool = True, block: int | None = None) -> Entries:
-        """The k largest entries, or the k lowest, in order. `block` rows are formed at a time, and later k of them.
+    def top_entries(self, k: int, *, largest: bool = True, block: int = 2**22) -> Entries:
+        """The k largest entries, or the k lowest, in order; no more than `block` entries or one row exist at a time.
 
         Raises `UsageError` where there are not so many.
         """
         *batch, n_rows, n_columns = self.shape
-        if not 1 <= k <= n_rows * n_columns or (block is not None and block < 1):
+        if not 1 <= k <= n_rows * n_columns or block < 1:
             raise UsageError(
-                f"k={k} entries, block={block} rows at a time: expected k from 1 to {n_rows * n_columns}, a block ≥ 1."
+                f"k={k} entries, block={block} of them at a time: expected k from 1 to {n_rows * n_columns}, block ≥ 1."
             )
+        u, s, vh = self.svd()  # factors of equal size, for which the bound is tightest
+        left, right = u * s.sqrt()[..., None, :], s.sqrt()[..., None] * vh
         sign = 1 if largest else -1
-        left, right = (sign * self.left).expand(*batch, -1, -1), self.right
-        step = block or max(1, BLOCK_NUMBERS // (n_columns * max(1, torch.Size(batch).numel())))
-        best = torch.cat([(rows @ right).amax(-1) for rows in torch.split(left, step, -2)], -1)
-        chosen = best.topk(min(k, n_rows)).indices
-        entries = left.take_along_dim(chosen[..., None], -2) @ right
-        values, places = entries.flatten(-2).topk(k)
-        return Entries(sign * values, chosen.take_along_dim(places // n_columns, -1), places % n_columns)
+        pairs = zip((sign * left).reshape(-1, *left.shape[-2:]), right.reshape(-1, *right.shape[-2:]), strict=True)
+        found = [_largest(rows, columns, k, block) for rows, columns in pairs]
+        values, places = (torch.stack(part).view(*batch, k) for part in zip(*found, strict=True))
+        return Entries(sign * values, places // n_columns, places % n_columns)
 
     # ------------------------------------------------------------------------------------------------ private
 
@@ -174,6 +173,27 @@ class FactoredMatrix:
         if n_rows != n_columns:
             raise UsageError(f"Only a square matrix has eigenvalues and a trace; this one is {n_rows} × {n_columns}.")
         return n_rows
+
+
+def _largest(
+    left: Float[Tensor, "rows rank"], right: Float[Tensor, "rank columns"], k: int, block: int
+) -> tuple[Float[Tensor, "k"], Int[Tensor, "k"]]:
+    """The k largest entries of one product, in order, and their places in it, counted row by row."""
+    sizes, row_order = left.norm(dim=-1).sort(descending=True)
+    widths, column_order = right.norm(dim=-2).sort(descending=True)
+    values, places, start = left.new_empty(0), row_order.new_empty(0), 0
+    while start < len(left):
+        needed = values[-1] / sizes[start] if len(values) == k else -torch.inf
+        count = int((widths * (1 + SLACK) >= needed).sum())
+        if not count:
+            break  # nor can any of the rows that follow, which are smaller
+        rows, columns = row_order[start : start + max(1, block // count)], column_order[:count]
+        entries = (left[rows] @ right[:, columns]).flatten()
+        new = entries.topk(min(k, len(entries)))
+        found = rows[new.indices // count] * right.shape[-1] + columns[new.indices % count]
+        values, order = torch.cat([values, new.values]).topk(min(k, len(values) + len(found)))
+        places, start = torch.cat([places, found])[order], start + len(rows)
+    return values, places
 
 
 def _wide(factor: Tensor) -> Tensor:

@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from interp import factored as module
 from interp.errors import UsageError
 from interp.factored import FactoredMatrix
 
@@ -112,11 +111,13 @@ class TestItsLargestEntries:
         places = found.rows * formed.shape[-1] + found.columns
         torch.testing.assert_close(formed.flatten(-2).gather(-1, places), found.values)
 
-    def test_the_size_of_blocks_changes_nothing(self, product: FactoredMatrix) -> None:
-        whole, one = product.top_entries(5), product.top_entries(5, block=1)
-        assert all(torch.equal(mine, theirs) for mine, theirs in zip(whole[1:], one[1:], strict=True))
+    @pytest.mark.parametrize("block", [1, 7, 10_000])
+    def test_the_size_of_blocks_changes_nothing(self, product: FactoredMatrix, block: int) -> None:
+        whole, parts = product.top_entries(5), product.top_entries(5, block=block)
+        assert all(torch.equal(mine, theirs) for mine, theirs in zip(whole[1:], parts[1:], strict=True))
 
-    def test_no_more_is_formed_at_a_time_than_a_block_holds(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_most_entries_are_never_formed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """With a few large rows and columns, small ones are left out; never does more than a block exist at a time."""
         formed: list[int] = []
         multiply = Tensor.__matmul__
 
@@ -124,12 +125,17 @@ class TestItsLargestEntries:
             formed.append(multiply(left, right).numel())
             return multiply(left, right)
 
-        product = FactoredMatrix(random(500, 2), random(2, 300))
-        monkeypatch.setattr(module, "BLOCK_NUMBERS", 3000)
+        falling = torch.linspace(5, 0, 500, dtype=torch.float64).exp()
+        product = FactoredMatrix(random(500, 4) * falling[:, None], random(4, 500, seed=1) * falling)
+        expected = product.matrix().flatten().topk(4).values
         monkeypatch.setattr(Tensor, "__matmul__", watched)
-        product.top_entries(4)
-        assert max(formed) == 3000
-        assert len(formed) == 50 + 1
+        torch.testing.assert_close(product.top_entries(4, block=3000).values, expected)
+        assert max(formed) <= 3000
+        assert sum(formed) < 500 * 500 / 10
+
+    def test_nothing_but_noughts_is_found_as_such(self) -> None:
+        product = FactoredMatrix(torch.zeros(6, 2), torch.zeros(2, 5))
+        assert product.top_entries(4).values.tolist() == [0, 0, 0, 0]
 
 
 class TestWhatIsRefused:
@@ -155,7 +161,7 @@ class TestWhatIsRefused:
             with pytest.raises(UsageError, match="5 × 4"):
                 ask()
 
-    @pytest.mark.parametrize(("k", "block"), [(0, None), (21, None), (3, 0)])
-    def test_more_entries_than_there_are_or_none(self, k: int, block: int | None) -> None:
+    @pytest.mark.parametrize(("k", "block"), [(0, 9), (21, 9), (3, 0)])
+    def test_more_entries_than_there_are_or_none(self, k: int, block: int) -> None:
         with pytest.raises(UsageError, match="expected k from 1 to 20"):
             FactoredMatrix(random(5, 2), random(2, 4)).top_entries(k, block=block)
