@@ -148,10 +148,14 @@ def embeddings(
         yield cache[name][:, 0]
 
 
-def unembedded(model: "Transformer", rows: Float[Tensor, "rows d_model"]) -> Float[Tensor, "rows d_vocab"]:
+def unembedded(
+    model: "Transformer", rows: Float[Tensor, "rows d_model"], *, centred: bool = False
+) -> Float[Tensor, "rows d_vocab"]:
     """What rows that are added to the residual stream add to the logits, but for the final norm's division and bias.
 
-    Soft-caps come later, and are not in it.
+    `centred`: less their mean over the vocabulary, which no probability sees where logits are not capped. Soft-caps
+    come later, and are not in it.
     """
     read = written_through(model.ln_final, rows) * model.config.logit_scale
-    return torch.cat([read @ wide(columns) for columns in torch.split(model.W_U, TEXTS_AT_ONCE, -1)], -1)
+    logits = torch.cat([read @ wide(columns) for columns in torch.split(model.W_U, TEXTS_AT_ONCE, -1)], -1)
+    return logits - logits.mean(-1, keepdim=True) if centred else logits

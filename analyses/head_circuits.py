@@ -53,7 +53,7 @@ class HeadCircuit(Result, kind="head_circuit"):
     By [pair], the highest first: `query`, `key` and `score` of the full QK circuit, `read`, `said` and `logit` of the
     full OV circuit; `…_id` are the tokens' ids. `qk_singular` and `ov_singular` [direction] are those of the circuits
     between residual streams, `ov_eigenvalue_real` and `…_imaginary` [eigenvalue] those of the full OV circuit, the
-    largest first. All are of folded copies.
+    largest first. All are of folded copies, and logits are those less their mean over the vocabulary.
     """
 
     grid = ("pair",)
@@ -101,11 +101,11 @@ def head_circuit(
 ) -> HeadCircuit:
     """The spectra of a head's circuits, and the pairs of tokens that stand out in them.
 
-    Finding the pairs passes once through all d_vocab² scores, and as many logits, some million at a time. Settings and
-    errors are those of `full_qk` and `full_ov`; `top_k`: how many pairs of each.
+    Settings and errors are those of `full_qk` and `full_ov`, of which nothing is ever formed but parts of some million
+    entries; `top_k`: how many pairs of each.
     """
     qk = full_qk(model, layer, head, offset=offset, length=length, embedding=embedding, prefix=prefix)
-    ov = full_ov(model, layer, head, embedding=embedding, prefix=prefix)
+    ov = full_ov(model, layer, head, embedding=embedding, prefix=prefix, centred=True)
     weights = folded_heads(model, layer).of(head)
     between = _scores(model.layers[layer].attn, weights.W_Q, weights.W_K, offset, length)
     values = ov.eigenvalues()
@@ -185,16 +185,24 @@ def qk_circuit(
 
 
 def full_ov(
-    model: "Transformer", layer: int, head: int, *, embedding: Embedding = "tokens", prefix: PrefixPolicy = "doc"
+    model: "Transformer",
+    layer: int,
+    head: int,
+    *,
+    embedding: Embedding = "tokens",
+    prefix: PrefixPolicy = "doc",
+    centred: bool = False,
 ) -> FactoredMatrix:
     """From the token that is looked at to the logits that this adds, [d_vocab, d_vocab], on folded copies.
 
-    `embedding`: what stands for a token that is looked at; `prefix`: what stands before it, for `block_0`. Logits are
-    those before a soft-cap. Raises `UsageError` for a head that does not exist, and for a model that cannot be folded.
+    `embedding`: what stands for a token that is looked at; `prefix`: what stands before it, for `block_0`. `centred`:
+    logits less their mean over the vocabulary, which no probability sees, and which is most of what some heads add;
+    capped logits are meant before the cap. Raises `UsageError` for a head that does not exist, and for a model that
+    cannot be folded.
     """
     weights = folded_heads(_checked(model, layer, head), layer).of(head)
     read = embedded(model, weights.W_V, embedding=embedding, prefix=prefix)
-    return FactoredMatrix(read, unembedded(model, weights.W_O))
+    return FactoredMatrix(read, unembedded(model, weights.W_O, centred=centred))
 
 
 def full_qk(

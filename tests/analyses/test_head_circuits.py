@@ -1,14 +1,17 @@
 """The matrices of a head give what the model computes: its scores at any distance, what it writes, what it says."""
 
 from dataclasses import replace
+from pathlib import Path
+from string import ascii_letters
 
+import numpy as np
 import pytest
 import torch
 from tiny import BASE, CONFIGS, random_tokens, tiny
 from torch import Tensor
 
 from interp.analyses import folded as folded_module
-from interp.analyses.head_circuits import full_ov, full_qk, ov_circuit, qk_circuit
+from interp.analyses.head_circuits import HeadCircuit, full_ov, full_qk, head_circuit, ov_circuit, qk_circuit
 from interp.errors import UsageError
 from interp.models.config import ModelConfig, RotaryConfig
 from interp.models.constructed import induction_circuit
@@ -16,6 +19,7 @@ from interp.models.positions import alibi_slopes
 from interp.models.processing import process
 from interp.models.prompt_formats import PrefixPolicy
 from interp.models.transformer import Transformer
+from interp.results import Result
 
 LAYER, HEAD = 1, 4
 OFFSETS = (0, 1, 7, 100)
@@ -139,8 +143,11 @@ class TestTheFullCircuits:
         if config.norms == "sandwich":  # which processing leaves as it is
             w_o = w_o * model.weights()[f"blocks.{LAYER}.ln1_post.w"]
         found = full_ov(model, LAYER, HEAD)
-        torch.testing.assert_close(found.matrix(), embedded @ w_v @ w_o @ folded.W_U, atol=1e-3, rtol=1e-4)
+        expected = embedded @ w_v @ w_o @ folded.W_U
+        torch.testing.assert_close(found.matrix(), expected, atol=1e-3, rtol=1e-4)
         assert found.rank == config.d_head
+        expected -= expected.mean(-1, keepdim=True)
+        torch.testing.assert_close(full_ov(model, LAYER, HEAD, centred=True).matrix(), expected, atol=1e-3, rtol=1e-4)
 
     @pytest.mark.parametrize("config", FOLDED.values(), ids=FOLDED)
     def test_qk_holds_the_scores_of_the_first_layer_but_for_divisions(self, config: ModelConfig) -> None:
@@ -209,6 +216,49 @@ class TestTheFullCircuits:
             weight.copy_(model.weights()[name])
         for circuit in (full_ov, full_qk):
             torch.testing.assert_close(circuit(model, LAYER, HEAD).matrix(), circuit(exact, LAYER, HEAD).matrix())
+
+
+@pytest.fixture(scope="module")
+def circuit() -> HeadCircuit:
+    return head_circuit(tiny(), LAYER, HEAD, offset=3, top_k=4)
+
+
+class TestTheResult:
+    def test_pairs_are_the_largest_entries_of_the_full_circuits(self, circuit: HeadCircuit) -> None:
+        for names, full in (
+            (("query_id", "key_id", "score"), full_qk(tiny(), LAYER, HEAD, offset=3)),
+            (("read_id", "said_id", "logit"), full_ov(tiny(), LAYER, HEAD, centred=True)),
+        ):
+            rows, columns, values = (circuit[name] for name in names)
+            np.testing.assert_allclose(values, full.matrix().flatten().topk(4).values, rtol=1e-5)
+            np.testing.assert_allclose(values, full.matrix().numpy()[rows, columns], rtol=1e-5)
+        assert list(circuit["query"]) == [str(index) for index in circuit["query_id"]]  # for want of a tokenizer
+
+    def test_spectra_are_those_of_the_folded_matrices(self, circuit: HeadCircuit) -> None:
+        folded, _ = process(tiny())
+        kv_head = HEAD // BASE.queries_per_kv
+        dense = folded.W_V[LAYER, kv_head] @ folded.W_O[LAYER, HEAD]
+        np.testing.assert_allclose(circuit["ov_singular"], torch.linalg.svdvals(dense)[:10], rtol=1e-4)
+        values = torch.linalg.eigvals(folded.W_E @ dense @ folded.W_U)
+        values = values[values.abs().argsort(descending=True)][:10]
+        np.testing.assert_allclose(circuit["ov_eigenvalue_real"], values.real, atol=1e-3, rtol=1e-3)
+        np.testing.assert_allclose(np.abs(circuit["ov_eigenvalue_imaginary"]), values.imag.abs(), atol=1e-3, rtol=1e-3)
+        turned = qk_circuit(process(tiny())[0], LAYER, HEAD, offset=3)
+        np.testing.assert_allclose(circuit["qk_singular"], turned.svd().S, rtol=1e-4)
+
+    def test_it_names_words_where_there_is_a_tokenizer(self) -> None:
+        circuit = head_circuit(induction_circuit(), 1, 2, top_k=3)
+        assert list(circuit["read"]) == list(circuit["said"])
+        assert set(circuit["read"]) <= {f" {letter}" for letter in ascii_letters} | {"<unk>"}
+
+    def test_summary_and_figure_say_which_head_at_which_distance(self, circuit: HeadCircuit, tmp_path: Path) -> None:
+        lines = circuit.summary()
+        assert lines[0] == "Circuit of a head: 1.4, keys 3 positions back"
+        assert len(lines) == 1 + 5 + 5 + 1
+        figure = circuit.figure()
+        assert figure.layout.title.text == lines[0]
+        assert [len(trace.x) for trace in figure.data] == [10, 10, 10]
+        assert Result.load(circuit.save(tmp_path / "head")).identical(circuit)
 
 
 class TestWhatIsRefused:
