@@ -41,6 +41,7 @@ from interp.analyses.folded import HeadWeights, folded_heads, plain_heads
 from interp.errors import UsageError
 from interp.named import NamedArray
 from interp.results import Result, provenance
+from interp.selection import Index, indices
 
 if TYPE_CHECKING:
     import pandas
@@ -69,12 +70,16 @@ class Composition(Result, kind="composition"):
         "Read off weights, and rotary positions left out: whether the later head uses it, a patch of its input tells."
     )
 
-    def pairs(self, kind: Kind = "k", count: int = 10) -> "pandas.DataFrame":
-        """The pairs that compose most, in order: sender, receiver, value, and what lies above the baseline."""
-        frame = self.to_frame(self.named(kind).axes)
-        columns = [*self.named(kind).axes, kind, f"{kind}_excess"]
-        ordered = frame[columns].dropna().sort_values(kind, ascending=False, kind="stable")
-        return ordered.head(count).reset_index(drop=True)
+    def pairs(self, kind: Kind = "k", count: int = 10, *, to: tuple[int, int] | None = None) -> "pandas.DataFrame":
+        """The pairs that compose most, in order: sender, receiver, value, and what lies above the baseline.
+
+        `to`: only senders to this receiver, (layer, head), or (layer, KV head) for `k_input` and `v_input`.
+        """
+        axes = self.named(kind).axes
+        frame = self.to_frame(axes)[[*axes, kind, f"{kind}_excess"]].dropna()
+        if to is not None:
+            frame = frame[(frame[axes[2]] == to[0]) & (frame[axes[3]] == to[1])]
+        return frame.sort_values(kind, ascending=False, kind="stable").head(count).reset_index(drop=True)
 
     def figure(self, kind: Kind = "k") -> "Figure":
         """The strongest pair of every two layers, sender upwards, receiver across, as excess over the baseline."""
@@ -135,49 +140,56 @@ def composition(
     model: "Transformer",
     *,
     fold: bool = True,
-    baseline_draws: int = 64,
+    layers: Index | None = None,
+    baseline_draws: int = 20,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Composition:
     """Q-, K- and V-composition of every head with every head of later layers.
 
     `fold`: gains of norms are taken into copies of the weights (`interp.analyses.folded`); False takes weights as they
-    are. `baseline_draws`: how many random senders are averaged over as many random receivers, drawn from `seed`.
+    are. `layers`: only these, as senders and receivers. `baseline_draws`: how many random senders are averaged over as
+    many random receivers, drawn from `seed`.
 
-    Raises `UsageError` for a model of one layer, for fewer than two draws, and for one whose norms cannot be folded.
+    Raises `UsageError` where there are not two layers, for fewer than two draws, and where norms cannot be folded.
     """
-    _check(model.config, baseline_draws)
+    chosen = _chosen(model.config, layers, baseline_draws)
     senders: list[Float[Tensor, "head rank d_model"]] = []
-    found: dict[Kind, np.ndarray] = {kind: _blank(model.config, kind) for kind in KINDS}
-    for layer in range(model.config.n_layers):
+    found = {kind: _blank(model.config, kind, len(chosen)) for kind in KINDS}
+    for place, layer in enumerate(chosen):
         heads = (folded_heads if fold else plain_heads)(model, layer)
         readers = _readers(heads)
         for earlier, writes in enumerate(senders):
             for kind, values in _composed(writes, readers).items():
-                found[kind][earlier, :, layer] = values.cpu().numpy()
+                found[kind][earlier, :, place] = values.cpu().numpy()
         senders.append(_writes(heads))
         if progress is not None:
-            progress(layer + 1, model.config.n_layers)
+            progress(place + 1, len(chosen))
     random = _baselines(model.config, baseline_draws, seed, like=senders[0])
     facts = {"fold": fold, "baseline_draws": baseline_draws, "seed": seed}
     return Composition(
         arrays=_arrays(found, random),
+        axes={"layer": chosen, "to_layer": chosen},
         settings={**facts, "rotary": bool(model.config.rotaries)},
         provenance=provenance(model.provenance, seed=seed),
     )
 
 
-def _check(config: "ModelConfig", draws: int) -> None:
-    if config.n_layers < 2:
-        raise UsageError("Heads compose with heads of later layers, and this model has one layer only.")
+def _chosen(config: "ModelConfig", layers: Index | None, draws: int) -> list[int]:
+    """The layers that are looked at, in order."""
+    every = range(config.n_layers)
+    chosen = sorted(set(every if layers is None else indices(layers, config.n_layers, "layers")))
+    if len(chosen) < 2:
+        raise UsageError(f"Heads compose with heads of later layers; there is only layer {chosen[0]}.")
     if draws < 2:
         raise UsageError(f"baseline_draws is {draws}: expected at least 2 random heads on either side.")
+    return chosen
 
 
-def _blank(config: "ModelConfig", kind: Kind) -> np.ndarray:
+def _blank(config: "ModelConfig", kind: Kind, n_layers: int) -> np.ndarray:
     """No value for any pair of heads."""
     receivers = config.n_kv_heads if kind.endswith("input") else config.n_heads
-    return np.full((config.n_layers, config.n_heads, config.n_layers, receivers), np.nan, dtype=np.float32)
+    return np.full((n_layers, config.n_heads, n_layers, receivers), np.nan, dtype=np.float32)
 
 
 @dataclass(frozen=True)
