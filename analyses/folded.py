@@ -123,9 +123,16 @@ def embedded(
     *,
     embedding: Embedding = "tokens",
     prefix: PrefixPolicy = "doc",
+    divided_by: PlainNorm | None = None,
 ) -> Float[Tensor, "d_vocab columns"]:
-    """What a matrix that reads the residual stream makes of every token."""
-    return torch.cat([wide(rows) @ weight for rows in embeddings(model, embedding=embedding, prefix=prefix)])
+    """What a matrix that reads the residual stream makes of every token, in float32 or wider.
+
+    `divided_by`: a norm that divides each token as if nothing but it stood in the residual stream.
+    """
+    rows = (wide(rows) for rows in embeddings(model, embedding=embedding, prefix=prefix))
+    if divided_by is None:
+        return torch.cat([each @ weight for each in rows])
+    return torch.cat([each @ weight / divided_by.divisor(divided_by.centre(each)) for each in rows])
 
 
 @torch.no_grad()

@@ -53,7 +53,8 @@ class HeadCircuit(Result, kind="head_circuit"):
     By [pair], the highest first: `query`, `key` and `score` of the full QK circuit, `read`, `said` and `logit` of the
     full OV circuit; `…_id` are the tokens' ids. `qk_singular` and `ov_singular` [direction] are those of the circuits
     between residual streams, `ov_eigenvalue_real` and `…_imaginary` [eigenvalue] those of the full OV circuit, the
-    largest first. All are of folded copies, and logits are those less their mean over the vocabulary.
+    largest first. All are of folded copies; in the full circuits ln1 divides each token as if it stood alone in the
+    residual stream, and logits are those less their mean over the vocabulary.
     """
 
     grid = ("pair",)
@@ -104,28 +105,37 @@ def head_circuit(
     Settings and errors are those of `full_qk` and `full_ov`, of which nothing is ever formed but parts of some million
     entries; `top_k`: how many pairs of each.
     """
-    qk = full_qk(model, layer, head, offset=offset, length=length, embedding=embedding, prefix=prefix)
-    ov = full_ov(model, layer, head, embedding=embedding, prefix=prefix, centred=True)
-    weights = folded_heads(model, layer).of(head)
-    between = _scores(model.layers[layer].attn, weights.W_Q, weights.W_K, offset, length)
-    values = ov.eigenvalues()
-    values = values[values.abs().argsort(descending=True)]
-    spectra = {
-        "qk_singular": (between.svd().S, ("direction",)),
-        "ov_singular": (FactoredMatrix(weights.W_V, weights.W_O).svd().S, ("direction",)),
-        "ov_eigenvalue_real": (values.real, ("eigenvalue",)),
-        "ov_eigenvalue_imaginary": (values.imag, ("eigenvalue",)),
-    }
+    _check_reach(_checked(model, layer, head), layer, offset)
+    weights, attn = folded_heads(model, layer).of(head), model.layers[layer].attn
+    read = torch.cat([weights.W_Q, weights.W_K, weights.W_V], -1)
+    norm = model.layers[layer].ln1
+    tokens = embedded(model, read, embedding=embedding, prefix=prefix, divided_by=norm)
+    q, k, v = torch.split(tokens, model.config.d_head, -1)
+    qk = _scores(attn, q, k, offset, length)
+    ov = FactoredMatrix(v, unembedded(model, weights.W_O, centred=True))
+    between = (_scores(attn, weights.W_Q, weights.W_K, offset, length), FactoredMatrix(weights.W_V, weights.W_O))
     asked = {"layer": layer, "head": head, "offset": offset, "length": length, "embedding": embedding, "top_k": top_k}
     return HeadCircuit(
         arrays={
             **_pairs(model, qk.top_entries(top_k), ("query", "key", "score")),
             **_pairs(model, ov.top_entries(top_k), ("read", "said", "logit")),
-            **{name: (array.cpu().numpy(), axes) for name, (array, axes) in spectra.items()},
+            **_spectra(*between, ov),
         },
         settings={**asked, "prefix": prefix},
         provenance=provenance(model.provenance, prefix=prefix),
     )
+
+
+def _spectra(qk: FactoredMatrix, ov: FactoredMatrix, full: FactoredMatrix) -> dict[str, NamedArray]:
+    """Singular values between residual streams; eigenvalues from token to token, the largest first."""
+    values = full.eigenvalues()
+    values = values[values.abs().argsort(descending=True)]
+    return {
+        "qk_singular": NamedArray(qk.svd().S.cpu().numpy(), ("direction",)),
+        "ov_singular": NamedArray(ov.svd().S.cpu().numpy(), ("direction",)),
+        "ov_eigenvalue_real": NamedArray(values.real.cpu().numpy(), ("eigenvalue",)),
+        "ov_eigenvalue_imaginary": NamedArray(values.imag.cpu().numpy(), ("eigenvalue",)),
+    }
 
 
 def _pairs(model: "Transformer", entries: Entries, names: tuple[str, str, str]) -> dict[str, NamedArray]:

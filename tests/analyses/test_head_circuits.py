@@ -225,13 +225,14 @@ def circuit() -> HeadCircuit:
 
 class TestTheResult:
     def test_pairs_are_the_largest_entries_of_the_full_circuits(self, circuit: HeadCircuit) -> None:
+        scale = (tiny().W_E.square().mean(-1, keepdim=True) + BASE.norm_eps).sqrt()
         for names, full in (
-            (("query_id", "key_id", "score"), full_qk(tiny(), LAYER, HEAD, offset=3)),
-            (("read_id", "said_id", "logit"), full_ov(tiny(), LAYER, HEAD, centred=True)),
+            (("query_id", "key_id", "score"), full_qk(tiny(), LAYER, HEAD, offset=3).matrix() / scale / scale.T),
+            (("read_id", "said_id", "logit"), full_ov(tiny(), LAYER, HEAD, centred=True).matrix() / scale),
         ):
             rows, columns, values = (circuit[name] for name in names)
-            np.testing.assert_allclose(values, full.matrix().flatten().topk(4).values, rtol=1e-5)
-            np.testing.assert_allclose(values, full.matrix().numpy()[rows, columns], rtol=1e-5)
+            np.testing.assert_allclose(values, full.flatten().topk(4).values, rtol=1e-5)
+            np.testing.assert_allclose(values, full.numpy()[rows, columns], rtol=1e-5)
         assert list(circuit["query"]) == [str(index) for index in circuit["query_id"]]  # for want of a tokenizer
 
     def test_spectra_are_those_of_the_folded_matrices(self, circuit: HeadCircuit) -> None:
@@ -239,12 +240,20 @@ class TestTheResult:
         kv_head = HEAD // BASE.queries_per_kv
         dense = folded.W_V[LAYER, kv_head] @ folded.W_O[LAYER, HEAD]
         np.testing.assert_allclose(circuit["ov_singular"], torch.linalg.svdvals(dense)[:10], rtol=1e-4)
-        values = torch.linalg.eigvals(folded.W_E @ dense @ folded.W_U)
+        alone = folded.W_E / (folded.W_E.square().mean(-1, keepdim=True) + BASE.norm_eps).sqrt()
+        values = torch.linalg.eigvals(alone @ dense @ folded.W_U)
         values = values[values.abs().argsort(descending=True)][:10]
         np.testing.assert_allclose(circuit["ov_eigenvalue_real"], values.real, atol=1e-3, rtol=1e-3)
         np.testing.assert_allclose(np.abs(circuit["ov_eigenvalue_imaginary"]), values.imag.abs(), atol=1e-3, rtol=1e-3)
         turned = qk_circuit(process(tiny())[0], LAYER, HEAD, offset=3)
         np.testing.assert_allclose(circuit["qk_singular"], turned.svd().S, rtol=1e-4)
+
+    def test_scores_of_the_first_layer_are_the_models_own(self) -> None:
+        """A text of these two tokens: nothing but embeddings stands in the stream, and nothing is left out."""
+        circuit = head_circuit(tiny(), 0, HEAD, offset=1, top_k=5)
+        texts = torch.tensor(np.stack([circuit["key_id"], circuit["query_id"]], -1))
+        _, cache = tiny().run_with_cache(texts, ["blocks.0.attn.hook_attn_scores"])
+        np.testing.assert_allclose(circuit["score"], cache["attn_scores", 0][:, HEAD, 1, 0], rtol=1e-5)
 
     def test_it_names_words_where_there_is_a_tokenizer(self) -> None:
         circuit = head_circuit(induction_circuit(), 1, 2, top_k=3)
