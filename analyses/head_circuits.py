@@ -19,8 +19,9 @@ From token to token there are the full circuits, E · QK · Eᵀ and E · OV · 
 norm taken into copies (`interp.analyses.folded`). They are d_vocab × d_vocab, and never formed: `FactoredMatrix`.
 
 What it does NOT tell: what a head does in a text. Whether it looks at a key depends on all other keys. And the full
-circuits leave out what divides each token, and read tokens as if nothing but their embedding stood in the residual
-stream: true in layer 0, less and less so behind it.
+circuits read tokens as if nothing but their embedding stood in the residual stream, which is true in layer 0, and less
+and less so behind it. `full_qk` and `full_ov` leave out by how much each token is divided; `head_circuit` divides by
+what ln1 makes of the token alone.
 """
 
 from typing import TYPE_CHECKING
@@ -85,7 +86,7 @@ class HeadCircuit(Result, kind="head_circuit"):
 
     def _asked(self) -> str:
         told = self.settings
-        return f"{self.title}: {told['layer']}.{told['head']}, keys {told['offset']} positions back"
+        return f"{self.title}: {told['layer']}.{told['head']} at offset {told['offset']}"
 
 
 @torch.no_grad()

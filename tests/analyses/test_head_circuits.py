@@ -260,9 +260,9 @@ class TestTheResult:
         assert list(circuit["read"]) == list(circuit["said"])
         assert set(circuit["read"]) <= {f" {letter}" for letter in ascii_letters} | {"<unk>"}
 
-    def test_summary_and_figure_say_which_head_at_which_distance(self, circuit: HeadCircuit, tmp_path: Path) -> None:
+    def test_summary_and_figure_say_which_head_at_which_offset(self, circuit: HeadCircuit, tmp_path: Path) -> None:
         lines = circuit.summary()
-        assert lines[0] == "Circuit of a head: 1.4, keys 3 positions back"
+        assert lines[0] == "Circuit of a head: 1.4 at offset 3"
         assert len(lines) == 1 + 5 + 5 + 1
         figure = circuit.figure()
         assert figure.layout.title.text == lines[0]
