@@ -55,7 +55,8 @@ class HeadCircuit(Result, kind="head_circuit"):
     full OV circuit; `…_id` are the tokens' ids. `qk_singular` and `ov_singular` [direction] are those of the circuits
     between residual streams, `ov_eigenvalue_real` and `…_imaginary` [eigenvalue] those of the full OV circuit, the
     largest first. All are of folded copies; in the full circuits ln1 divides each token as if it stood alone in the
-    residual stream, and logits are those less their mean over the vocabulary.
+    residual stream. What biases add is left out, and what norms of queries and keys divide by. Logits are those before
+    the final norm divides them, less their mean over the vocabulary.
     """
 
     grid = ("pair",)
@@ -106,7 +107,7 @@ def head_circuit(
     Settings and errors are those of `full_qk` and `full_ov`, of which nothing is ever formed but parts of some million
     entries; `top_k`: how many pairs of each.
     """
-    _check_reach(_checked(model, layer, head), layer, offset)
+    _check_reach(_checked(model, layer, head), layer, offset, length)
     weights, attn = folded_heads(model, layer).of(head), model.layers[layer].attn
     read = torch.cat([weights.W_Q, weights.W_K, weights.W_V], -1)
     norm = model.layers[layer].ln1
@@ -178,7 +179,7 @@ def qk_circuit(
     Raises `UsageError` for a head that does not exist, an offset that its queries cannot reach, and where norms of
     queries and keys make scores something else than products.
     """
-    _check_reach(_checked(model, layer, head), layer, offset)
+    _check_reach(_checked(model, layer, head), layer, offset, length)
     attn, weights = model.layers[layer].attn, plain_heads(model, layer).of(head)
     if attn.q_norm is not None:
         raise UsageError(
@@ -231,7 +232,7 @@ def full_qk(
     Up to one positive factor for each query and each key, by which norms would divide it, and without biases. Settings
     and errors as in `qk_circuit` and `full_ov`; norms of queries and keys are one more such division.
     """
-    _check_reach(_checked(model, layer, head), layer, offset)
+    _check_reach(_checked(model, layer, head), layer, offset, length)
     weights = folded_heads(model, layer).of(head)
     both = embedded(model, torch.cat([weights.W_Q, weights.W_K], -1), embedding=embedding, prefix=prefix)
     q, k = torch.split(both, model.config.d_head, -1)
@@ -267,10 +268,15 @@ def _checked(model: "Transformer", layer: int, head: int) -> "Transformer":
     return model
 
 
-def _check_reach(model: "Transformer", layer: int, offset: int) -> None:
-    """A query reads keys before it, in the context, and no further back than the layer's window."""
+def _check_reach(model: "Transformer", layer: int, offset: int, length: int | None) -> None:
+    """A query reads keys before it, in a text that holds both, and no further back than the layer's window."""
     reach = min(model.config.layer(layer).window or model.config.n_ctx, model.config.n_ctx)
     if not 0 <= offset < reach:
         raise UsageError(
             f"offset is {offset}: a query of layer {layer} reads the keys 0 to {reach - 1} positions before its own."
+        )
+    if length is not None and not offset < length <= model.config.n_ctx:
+        raise UsageError(
+            f"length is {length}: a text in which a query stands {offset} positions behind a key has {offset + 1} to "
+            f"{model.config.n_ctx}."
         )

@@ -289,6 +289,12 @@ class TestWhatIsRefused:
             qk_circuit(model, 0, 0, offset=3)
         assert qk_circuit(model, 1, 0, offset=3).shape == (30, 30)
 
+    @pytest.mark.parametrize("length", [3, 8193])
+    def test_a_text_that_holds_no_such_query(self, length: int) -> None:
+        for circuit in (qk_circuit, full_qk, head_circuit):
+            with pytest.raises(UsageError, match=f"length is {length}: a text .* has 4 to 8192"):
+                circuit(tiny(), 0, 0, offset=3, length=length)
+
     def test_scores_of_queries_that_are_divided_by_their_size(self) -> None:
         with pytest.raises(UsageError, match="divides each query and key"):
             qk_circuit(tiny(CONFIGS["qk_norm_head"]), 0, 0)
