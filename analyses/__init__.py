@@ -116,6 +116,33 @@ _ALL = (
         },
     ),
     Analysis(
+        name="composition",
+        question="Which heads are made to read what which earlier heads write?",
+        module="interp.analyses.composition",
+        function_name="composition",
+        papers=("Elhage et al. 2021, transformer-circuits.pub/2021/framework",),
+        settings={
+            "fold": "take the gains of norms into copies of the weights; without it, weights as they are",
+            "layers": "only these layers, as senders and receivers; all by default",
+            "baseline_draws": "how many random senders and receivers make the baseline, at least 2",
+            "seed": "seed of these",
+        },
+    ),
+    Analysis(
+        name="head-circuit",
+        question="What does this head look for, and what does it say when it has found it?",
+        module="interp.analyses.head_circuits",
+        function_name="head_circuit",
+        papers=("Elhage et al. 2021, transformer-circuits.pub/2021/framework",),
+        settings={
+            "offset": "how many positions the key stands before the query: rotary positions turn both",
+            "length": "how many positions the text has, for rotations that depend on it; up to the query by default",
+            "embedding": "what stands for a token: tokens for its embedding, block_0 for what block 0 makes of it",
+            "prefix": "what stands before each token for block_0: doc, none or chat",
+            "top_k": "how many of the strongest pairs of tokens to keep",
+        },
+    ),
+    Analysis(
         name="facts",
         question="Which facts does the model know?",
         module="interp.analyses.fact_filter",
