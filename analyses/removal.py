@@ -5,10 +5,16 @@
 
 Several sets can be taken away with one removal, in one sweep: it knows what replaces every component that it was made
 for. What each method means stands in `analyses/ablation.py`.
+
+Patterns are kept as they are by way of what they are computed from: queries and keys as they enter the scores. That
+takes memory in proportion to the length of a text, where patterns take its square, and leaves attention to the fused
+kernel. `held` does it, in the run that is compared with too, which it does not change:
+
+    model.run_with_hooks(tokens, [*taken.held, *taken.hooks([Component("head", 18, 6)])])
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
@@ -18,16 +24,18 @@ from torch import Tensor
 
 from interp import edits
 from interp.analyses.components import Component, Kind
-from interp.cache import ActivationCache
-from interp.errors import UsageError
-from interp.hooks import HookPoint, Hooks
+from interp.errors import BudgetError, UsageError
+from interp.hooks import HookPoint, Hooks, active_edits, edits_replaced
 from interp.selection import Index, indices
 
 if TYPE_CHECKING:
     from interp.models.transformer import Transformer
 
-Method = Literal["mean", "resample", "zero"]
+Method = Literal["mean", "resample", "zero", "pattern_preserving"]
 MeanOver = Literal["texts", "tokens"]
+
+TOKENS_AT_ONCE = 4096
+"""Tokens of the reference that one forward pass reads: more would only take more memory."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +47,28 @@ class Removal:
     new_experts: Mapping[Component, Float[Tensor, "text pos d_model"]]
     columns: Sequence[int]
     """The columns where they are taken away."""
+    kept: Mapping[str, Float[Tensor, "text pos *cells"]] = field(default_factory=dict)
+    """Values that stay what they are without a removal, whatever is taken away."""
+
+    @property
+    def held(self) -> Hooks:
+        """Edits that keep those values; they act in every run and change nothing in one without a removal."""
+        return [(name, edits.replace(value)) for name, value in self.kept.items()]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all that takes the place of something."""
+        return sum(each.nbytes for kind in (self.new, self.new_experts, self.kept) for each in kind.values())
+
+    def of_texts(self, which: slice) -> "Removal":
+        """The removal for some of the texts alone."""
+
+        def rows(value: Tensor) -> Tensor:
+            return value[which] if len(value) > 1 else value
+
+        new, kept = ({name: rows(value) for name, value in each.items()} for each in (self.new, self.kept))
+        experts = {expert: rows(value) for expert, value in self.new_experts.items()}
+        return replace(self, new=new, new_experts=experts, kept=kept)
 
     def hooks(self, components: Sequence[Component]) -> Hooks:
         """Edits that take these away together."""
@@ -83,7 +113,8 @@ def removal(
 ) -> Removal:
     """What takes the place of these components in these texts; the settings are those of `ablate`.
 
-    It takes one forward pass of the reference, none for zeros. Raises `UsageError` where the reference does not fit.
+    It takes one forward pass of the reference, or of the texts where patterns are kept, and none for zeros. Raises
+    `UsageError` where the reference does not fit, `BudgetError` where its values take more than the budget.
     """
     if method not in get_args(Method) or mean_over not in get_args(MeanOver):
         raise UsageError(
@@ -93,15 +124,53 @@ def removal(
     columns = indices(slice(None) if positions is None else positions, tokens.shape[1], "the positions to take away")
     plain = list(dict.fromkeys(name for each in components if each.kind != "expert" for name in each.points))
     experts = [each for each in components if each.kind == "expert"]
-    if method == "zero":
+    if method in ("zero", "pattern_preserving"):
         sizes = {**model.points().sizes, "batch": 1, "pos": 1}
         zeros = {name: torch.zeros(model.points()[name].shape(sizes), device=model.device) for name in plain}
-        return Removal(zeros, dict.fromkeys(experts, torch.zeros((1, 1, 1), device=model.device)), columns)
+        kept = {} if method == "zero" else _patterns(model, tokens, mask, components, budget)
+        return Removal(zeros, dict.fromkeys(experts, torch.zeros((1, 1, 1), device=model.device)), columns, kept)
     read = _Reference.of(tokens, mask, reference, reference_mask, method, mean_over, seed)
     names = dict.fromkeys([*plain, *(name for each in experts for name in (*each.points, _chosen(each.layer)))])
-    _, cache = model.run_with_cache(read.tokens, list(names), mask=read.mask, budget=budget)
+    cache = _recorded(model, read.tokens, read.mask, list(names), budget)
     new = {name: read.typical(cache[name]) for name in plain}
     return Removal(new, {each: read.typical_expert(cache, each, tokens.shape) for each in experts}, columns)
+
+
+def _patterns(
+    model: "Transformer", tokens: Tensor, mask: Tensor | None, components: Sequence[Component], budget: int
+) -> dict[str, Tensor]:
+    """Queries and keys of these texts in every layer whose pattern the components could change."""
+    layers = range(min(each.layer for each in components), model.config.n_layers)
+    names = [f"blocks.{layer}.attn.hook_{name}" for layer in layers for name in ("rot_q", "rot_k")]
+    return _recorded(model, tokens, mask, names, budget)
+
+
+def _recorded(
+    model: "Transformer", tokens: Tensor, mask: Tensor | None, names: Sequence[str], budget: int
+) -> dict[str, Tensor]:
+    """Values at these points, a few texts at a time; layers behind the last of them are not run.
+
+    Texts are kept together where hooks are active, which may know them by their place.
+    """
+    count, length = tokens.shape
+    needed = model.cache_bytes(count, length, names)
+    if needed > budget:
+        raise BudgetError(
+            f"What {count} texts of {length} tokens give at {len(names)} points takes {needed:,} bytes "
+            f"({needed / 2**20:.1f} MiB); the budget is {budget:,}. Allow more, or fewer texts at a time."
+        )
+    stop = 1 + max(int(name.split(".", 2)[1]) for name in names)
+    hooks = active_edits()
+    at_once = count if hooks else max(1, TOKENS_AT_ONCE // length)
+    caches = []
+    with edits_replaced(hooks):  # those behind the last layer that is run do not act
+        for first in range(0, count, at_once):
+            rows = slice(first, first + at_once)
+            real = None if mask is None else mask[rows]
+            caches.append(model.run_with_cache(tokens[rows], names, mask=real, stop_at_layer=stop)[1])
+    if len(caches) == 1:
+        return dict(caches[0])
+    return {name: torch.cat([cache[name] for cache in caches]) for name in names}
 
 
 @dataclass(frozen=True)
@@ -156,7 +225,7 @@ class _Reference:
         return values.masked_fill(~real, 0).sum(dims, keepdim=True) / real.sum(dims, keepdim=True).clamp(min=1)
 
     def typical_expert(
-        self, cache: ActivationCache, expert: Component, shape: Sequence[int]
+        self, cache: Mapping[str, Tensor], expert: Component, shape: Sequence[int]
     ) -> Float[Tensor, "some here d_model"]:
         """The same of what an expert wrote where it was chosen: the mean, or at each place that of a random token."""
         chosen = torch.eq(cache[_chosen(expert.layer)], expert.index or 0)
