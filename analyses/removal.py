@@ -93,8 +93,15 @@ class Removal:
         """What takes the place of these cells of a point (all, if none is named) in the columns that are edited."""
         value = self.new[name]
         if value.shape[1] > 1:
-            value = value[:, list(self.columns)]
-        return value[:, :, list(which)] if which else value
+            value = _chosen_of(value, 1, self.columns)
+        return _chosen_of(value, 2, which) if which else value
+
+
+def _chosen_of(value: Tensor, axis: int, places: Sequence[int]) -> Tensor:
+    """Some places of one axis; where they follow each other, without copying them."""
+    if list(places) == list(range(places[0], places[-1] + 1)):
+        return value.narrow(axis, places[0], len(places))
+    return value.index_select(axis, torch.tensor(list(places), device=value.device))
 
 
 def removal(
