@@ -71,6 +71,11 @@ HeadName = Component | str | Head
 """An attention head by any of its names."""
 
 
+def named(head: Head) -> str:
+    """`18.6` for head 6 of layer 18."""
+    return str(Component("head", *head))
+
+
 def components_of(model: "Transformer", named: Iterable[Component | str]) -> tuple[Component, ...]:
     """The components as they were given or named, in order.
 

@@ -28,7 +28,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Int
 from torch import Tensor
 
 from interp import metrics
@@ -37,7 +36,7 @@ from interp.analyses.ablation_sets import Controlled, Sets
 from interp.analyses.ablation_sweeps import FROM_OTHER_TEXTS, Measured, Removals
 from interp.analyses.components import Component, HeadName, heads_of
 from interp.analyses.documents import Document, sha256_of
-from interp.analyses.in_context import EARLY, LATE, documents_as_tokens
+from interp.analyses.in_context import Places, documents_as_tokens
 from interp.analyses.removal import Method
 from interp.analyses.repeated import Progress, RepeatedText, repeated_text
 from interp.errors import UsageError
@@ -146,7 +145,7 @@ def ablate_heads(
     text = repeated_text(model, seq_len=seq_len, repeats=repeats, n_seqs=n_seqs, seed=seed, prefix=prefix)
     asked = [_on_repeats(text)]
     if documents is not None:
-        asked.append(_in_context(documents_as_tokens(model, documents, length=LATE, prefix=prefix)))
+        asked.append(_in_context(model, documents, prefix))
     _check_counts(method, [len(each.tokens) for each in asked])
     found = Removals(model, sets, method, seed, budget).swept(asked, progress)
     arrays = sets.compared("nll", *found[0], ("repeat", "text"))
@@ -154,11 +153,11 @@ def ablate_heads(
         arrays |= sets.compared("in_context", *(values[..., 0, :] for values in found[1]), ("document",))
     return HeadAblation(
         arrays={**sets.labels(), **arrays, "tokens": (text.tokens.numpy(), ("text", "position"))},
-        axes={"removed": list(sets.tested), "repeat": range(1, repeats + 1)},
+        axes={"removed": list(sets.tested), "repeat": range(1, repeats + 1), **_named(documents)},
         settings={
             **{"seq_len": seq_len, "repeats": repeats, "prefix_len": text.prefix_len, "n_seqs": n_seqs},
             **{"heads": list(map(str, tested)), "method": method, "controls": controls, "alone": alone},
-            **{"seed": seed, "prefix": prefix, "documents": _described(documents)},
+            **{"seed": seed, "prefix": prefix, "documents_sha256": None if documents is None else sha256_of(documents)},
         },
         provenance=provenance(model.provenance, tokens=text.tokens, prefix=prefix, seed=seed),
     )
@@ -180,12 +179,9 @@ def _check_counts(method: Method, texts: Sequence[int]) -> None:
         )
 
 
-def _described(documents: Sequence[Document] | None) -> dict[str, object] | None:
-    """Which documents were read, as the result records it."""
-    if documents is None:
-        return None
-    names = [document.name for document in documents]
-    return {"names": names, "sha256": sha256_of(documents), "early": EARLY, "late": LATE}
+def _named(documents: Sequence[Document] | None) -> dict[str, list[str]]:
+    """The axis of the documents, where there are any."""
+    return {} if documents is None else {"document": [document.name for document in documents]}
 
 
 def _on_repeats(text: RepeatedText) -> Measured:
@@ -200,16 +196,18 @@ def _on_repeats(text: RepeatedText) -> Measured:
     return Measured(text.tokens, [column for columns in by_repeat for column in columns], losses)
 
 
-def _in_context(tokens: Int[Tensor, "document pos"]) -> Measured:
-    """The in-context score: the loss of the late token, the last of all, less that of the early one."""
-    late = tokens.shape[1] - 1
-    early = late - (LATE - EARLY)
+def _in_context(model: "Transformer", documents: Sequence[Document], prefix: PrefixPolicy) -> Measured:
+    """The in-context score: the loss of the late token less that of the early one, nothing behind it being read."""
+    places = Places()
+    whole = documents_as_tokens(model, documents, length=places.length, prefix=prefix)
+    late = whole.shape[1] - 1 - (places.length - places.late)
+    early = late - (places.late - places.early)
 
     def score(tokens: Tensor) -> list[Metric]:
         before, after = (_among(metrics.loss(tokens[:, [at]]), slice(i, i + 1)) for i, at in enumerate((early, late)))
         return [lambda logits: after(logits) - before(logits)]
 
-    return Measured(tokens, [early - 1, late - 1], score)
+    return Measured(whole[:, : late + 1], [early - 1, late - 1], score)
 
 
 def _among(metric: Metric, columns: slice) -> Metric:
