@@ -97,6 +97,7 @@ class Removals:
     def _replay(self, asked: Measured, which: slice, shared: Removal | None) -> Replay:
         tokens, runs = asked.tokens[which], self.sets.runs
         taken = self._removal(tokens) if shared is None else shared.of_texts(which)
+        held = taken.nbytes if shared is None else shared.nbytes
         return Replay(
             self.model,
             tokens,
@@ -105,7 +106,7 @@ class Removals:
             hooks=taken.held,
             read=list(asked.read),
             texts={"text": len(tokens)},
-            budget=self.budget - taken.nbytes,
+            budget=self.budget - held,
         )
 
     def _removal(self, tokens: Tensor) -> Removal:

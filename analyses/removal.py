@@ -47,7 +47,7 @@ class Removal:
     new_experts: Mapping[Component, Float[Tensor, "text pos d_model"]]
     columns: Sequence[int]
     """The columns where they are taken away."""
-    kept: Mapping[str, Float[Tensor, "text pos *cells"]] = field(default_factory=dict)
+    kept: Mapping[str, Float[Tensor, "batch length *values"]] = field(default_factory=dict)
     """Values that stay what they are without a removal, whatever is taken away."""
 
     @property
