@@ -185,7 +185,7 @@ def _named(documents: Sequence[Document] | None) -> dict[str, list[str]]:
 
 
 def _on_repeats(text: RepeatedText) -> Measured:
-    """The loss of every repeat."""
+    """The loss of every repeat; each reads columns of its own, so that one softmax is taken of every logit."""
     by_repeat = [text.predicting(repeat) for repeat in range(text.repeats)]
     size = text.seq_len - 1
 
