@@ -150,7 +150,8 @@ def ablate_heads(
     found = Removals(model, sets, method, seed, budget).swept(asked, progress)
     arrays = sets.compared("nll", *found[0], ("repeat", "text"))
     if documents is not None:
-        arrays |= sets.compared("in_context", *(values[..., 0, :] for values in found[1]), ("document",))
+        values, base = found[1]
+        arrays |= sets.compared("in_context", values[:, 0], base[0], ("document",))
     return HeadAblation(
         arrays={**sets.labels(), **arrays, "tokens": (text.tokens.numpy(), ("text", "position"))},
         axes={"removed": list(sets.tested), "repeat": range(1, repeats + 1), **_named(documents)},
@@ -165,7 +166,7 @@ def ablate_heads(
 
 def _groups(tested: Sequence[Component], alone: bool) -> dict[str, tuple[Component, ...]]:
     """What is taken away, by label."""
-    each = {str(head): (head,) for head in tested}
+    each: dict[str, tuple[Component, ...]] = {str(head): (head,) for head in tested}
     if len(tested) == 1:
         return each
     return {**(each if alone else {}), TOGETHER: tuple(tested)}
