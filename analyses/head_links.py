@@ -24,7 +24,7 @@ What it does NOT tell: what reaches the receiver by way of heads and FFNs in bet
 other head would do: a receiver may find its keys by several.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -37,8 +37,8 @@ from interp import metrics
 from interp.analyses.ablation_sets import Controlled, Sets
 from interp.analyses.components import Component, Head, HeadName, heads_of
 from interp.analyses.induction import pattern_scores
+from interp.analyses.removal import recorded
 from interp.analyses.repeated import Progress, RepeatedText, repeated_text
-from interp.cache import ActivationCache
 from interp.edits import Edit, Selected
 from interp.errors import UsageError
 from interp.hooks import HookPoint, Hooks
@@ -194,8 +194,8 @@ class _Links:
     receivers: Sequence[Head]
     path: Path
     method: LinkMethod
-    clean: ActivationCache
-    """Values of the senders, patterns of the receivers."""
+    clean: Mapping[str, Tensor]
+    """Values of the senders and patterns of the receivers, by point."""
 
     @classmethod
     def recorded(
@@ -211,11 +211,8 @@ class _Links:
         """Run the texts once, up to the last receiver."""
         sending = [(head.layer, head.index or 0) for (head,) in sets.runs]
         receiving = [(head.layer, head.index or 0) for head in receivers]
-        names = [f"blocks.{layer}.attn.hook_z" for layer, _ in sending]
-        names += [f"blocks.{layer}.attn.hook_pattern" for layer, _ in receiving]
-        stop = 1 + max(layer for layer, _ in receiving)
-        _, clean = model.run_with_cache(text.tokens, names, stop_at_layer=stop, budget=budget)
-        return cls(model, text, sending, receiving, path, method, clean)
+        names = list(dict.fromkeys([*map(_z, sending), *map(_pattern, receiving)]))
+        return cls(model, text, sending, receiving, path, method, recorded(model, text.tokens, names, budget=budget))
 
     def input_of(self, receiver: Head) -> int:
         """Which of the inputs at the blocked point is the receiver's: its own, or that of its KV head."""
@@ -231,19 +228,18 @@ class _Links:
             def look(pattern: Tensor, _: HookPoint) -> None:
                 matching[run, receiver] = self._matching(pattern, self.receivers[receiver])
 
-            layer, _ = self.receivers[receiver]
-            blocked = self._blocked(self.senders[run], self.receivers[receiver])
-            return [(f"blocks.{layer}.hook_{self.path}_input", blocked), (f"blocks.{layer}.attn.hook_pattern", look)]
+            ends = self.senders[run], self.receivers[receiver]
+            return [(f"blocks.{ends[1][0]}.hook_{self.path}_input", self._blocked(*ends)), (_pattern(ends[1]), look)]
 
         sweep = Sweep({"run": range(shape[0]), "receiver": range(shape[1])}, edits)
         loss = {"nll": metrics.loss(text.tokens[:, [column + 1 for column in later]])}
-        left = budget - self.clean.nbytes
+        left = budget - sum(value.nbytes for value in self.clean.values())
         swept = Replay(self.model, text.tokens, sweep, loss, read=later, texts={"text": texts}, budget=left).run(
             progress=progress
         )
-        open_ = np.stack([self._matching(self.clean["pattern", each[0]], each) for each in self.receivers])
-        base = np.broadcast_to(swept.base["nll"].values, open_.shape)
-        return {"prefix_matching": (matching, open_), "nll": (swept["nll"].values, base)}
+        before = np.stack([self._matching(self.clean[_pattern(each)], each) for each in self.receivers])
+        base = np.broadcast_to(swept.base["nll"].values, before.shape)
+        return {"prefix_matching": (matching, before), "nll": (swept["nll"].values, base)}
 
     def _matching(self, pattern: Float[Tensor, "text head query_pos key_pos"], receiver: Head) -> np.ndarray:
         """The receiver's prefix matching in every text."""
@@ -255,9 +251,17 @@ class _Links:
         layer, index = sender
 
         def change(chosen: Selected) -> Tensor:
-            z = self.clean["z", layer][:, :, index]
+            z = self.clean[_z(sender)][:, :, index]
             new = z.mean(0) if self.method == "mean" else torch.zeros_like(z)
             missing = (new - z) @ self.model.W_O[layer, index]
             return chosen.cells + chosen.fitted(missing[:, :, None], "contribution")
 
         return Edit(change, {"heads": self.input_of(receiver)})
+
+
+def _z(head: Head) -> str:
+    return f"blocks.{head[0]}.attn.hook_z"
+
+
+def _pattern(head: Head) -> str:
+    return f"blocks.{head[0]}.attn.hook_pattern"

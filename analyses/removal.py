@@ -138,7 +138,7 @@ def removal(
         return Removal(zeros, dict.fromkeys(experts, torch.zeros((1, 1, 1), device=model.device)), columns, kept)
     read = _Reference.of(tokens, mask, reference, reference_mask, method, mean_over, seed)
     names = dict.fromkeys([*plain, *(name for each in experts for name in (*each.points, _chosen(each.layer)))])
-    cache = _recorded(model, read.tokens, read.mask, list(names), budget)
+    cache = recorded(model, read.tokens, list(names), mask=read.mask, budget=budget)
     new = {name: read.typical(cache[name]) for name in plain}
     return Removal(new, {each: read.typical_expert(cache, each, tokens.shape) for each in experts}, columns)
 
@@ -149,15 +149,21 @@ def _patterns(
     """Queries and keys of these texts in every layer whose pattern the components could change."""
     layers = range(min(each.layer for each in components), model.config.n_layers)
     names = [f"blocks.{layer}.attn.hook_{name}" for layer in layers for name in ("rot_q", "rot_k")]
-    return _recorded(model, tokens, mask, names, budget)
+    return recorded(model, tokens, names, mask=mask, budget=budget)
 
 
-def _recorded(
-    model: "Transformer", tokens: Tensor, mask: Tensor | None, names: Sequence[str], budget: int
+def recorded(
+    model: "Transformer",
+    tokens: Int[Tensor, "batch pos"],
+    names: Sequence[str],
+    *,
+    mask: Bool[Tensor, "batch pos"] | None = None,
+    budget: int = 2**30,
 ) -> dict[str, Tensor]:
-    """Values at these points, a few texts at a time; layers behind the last of them are not run.
+    """Values at these points of layers, a few texts at a time; layers behind the last of them are not run.
 
-    Texts are kept together where hooks are active, which may know them by their place.
+    Texts are kept together where hooks are active, which may know them by their place. Raises `BudgetError` where the
+    values take more than the budget.
     """
     count, length = tokens.shape
     needed = model.cache_bytes(count, length, names)

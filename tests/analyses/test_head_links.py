@@ -11,6 +11,7 @@ import torch
 from tiny import BASE, CONFIGS, tiny
 from torch import Tensor
 
+from interp import edits
 from interp.analyses.components import Component
 from interp.analyses.head_links import HeadLinks, head_links
 from interp.analyses.induction import pattern_scores
@@ -104,6 +105,18 @@ class TestOnRandomModels:
         assert list(found["controls"]) == [4, 4, 5]
         assert list(found["control_components"][0][:4]) == ["0.0", "0.2", "0.3", "0.5"]
         assert set(found["control_components"][2]) == {f"1.{head}" for head in range(1, 6)}
+
+    def test_hooks_of_a_context_act_in_both_runs(self) -> None:
+        model = tiny()
+        with model.hooks(
+            [("blocks.0.attn.hook_z", edits.scale(1.5, heads=1)), ("ln_final.hook_scale", edits.scale(2))]
+        ):
+            found = head_links(model, ["0.1"], ["1.2"], **SHORT)
+            tokens = torch.tensor(found["tokens"])
+            ends = Component("head", 0, 1), Component("head", 1, 2)
+            matching, loss = by_hooks(model, tokens, *ends, "k", "mean")
+        np.testing.assert_allclose(found["prefix_matching"][0, 0], matching, atol=1e-5)
+        np.testing.assert_allclose(found["nll"][0, 0], loss, atol=2e-5)
 
     def test_the_table_the_figure_and_the_saved_copy_hold(self, tmp_path: Path) -> None:
         seen: list[tuple[int, int]] = []
