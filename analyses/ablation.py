@@ -35,7 +35,8 @@ from torch import Tensor
 
 from interp.analyses.ablation_sets import Controlled, Sets
 from interp.analyses.components import Component, components_of
-from interp.analyses.removal import MeanOver, Method, removal
+from interp.analyses.reference_values import MeanOver
+from interp.analyses.removal import Method, removal
 from interp.models.checks import check_tokens
 from interp.models.replay import Metric, Progress, Replay, Sweep
 from interp.results import provenance

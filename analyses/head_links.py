@@ -37,7 +37,7 @@ from interp import metrics
 from interp.analyses.ablation_sets import Controlled, Sets
 from interp.analyses.components import Component, Head, HeadName, heads_of
 from interp.analyses.induction import pattern_scores
-from interp.analyses.removal import recorded
+from interp.analyses.reference_values import recorded
 from interp.analyses.repeated import Progress, RepeatedText, repeated_text
 from interp.edits import Edit, Selected
 from interp.errors import UsageError

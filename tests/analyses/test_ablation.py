@@ -190,7 +190,7 @@ class TestPatternsPreserved:
 
 def test_a_reference_read_in_parts_gives_the_same_values(monkeypatch: pytest.MonkeyPatch) -> None:
     at_once = ablate(MODEL, TOKENS, MIXED, metric=MEASURED, reference=OTHERS, controls=0)
-    monkeypatch.setattr("interp.analyses.removal.TOKENS_AT_ONCE", 13)
+    monkeypatch.setattr("interp.analyses.reference_values.TOKENS_AT_ONCE", 13)
     in_parts = ablate(MODEL, TOKENS, MIXED, metric=MEASURED, reference=OTHERS, controls=0)
     np.testing.assert_allclose(in_parts["logit"], at_once["logit"], atol=1e-5)
 
