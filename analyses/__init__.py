@@ -39,6 +39,11 @@ _REPEATED = {
     "prefix": "what stands before the first token: doc, none or chat",
 }
 
+_CONTROLLED = {
+    "controls": "how many sets of other heads of the same layers stand beside each; all, where fewer exist",
+    "budget": "bytes that may be allocated beside the model",
+}
+
 _PATCHED = {
     "site": "what is patched, or several that are patched together",
     "direction": "denoise: clean values into the corrupted run; noise: the other way round",
@@ -103,16 +108,35 @@ _ALL = (
         },
     ),
     Analysis(
-        name="head-removal",
-        question="What does the second reading cost without these heads, and without others of the same layers?",
-        module="interp.analyses.heads",
-        function_name="remove_heads",
+        name="head-ablation",
+        question="What is repetition worth without these heads, and without others of the same layers?",
+        module="interp.analyses.head_ablation",
+        function_name="ablate_heads",
         papers=("Olsson et al. 2022, arXiv 2209.11895", "Wang et al. 2022, arXiv 2211.00593"),
         settings={
             **_REPEATED,
-            "controls": "how many random draws from the same layers each removal is compared with",
-            "n_seqs": "how many random sequences are read, at least 2: a head is replaced by its mean over them",
-            "max_bytes": "memory for one block of logits",
+            **_CONTROLLED,
+            "method": "what takes a head's place: mean, resample, zero or pattern_preserving",
+            "alone": "whether each head is taken away by itself too, and not only all together",
+            "n_seqs": "how many random sequences are read; at least 2 where other texts take a head's place",
+            "documents": "natural texts to measure the in-context score on; none by default",
+        },
+    ),
+    Analysis(
+        name="head-links",
+        question="Does a head find what it looks at by what an earlier head wrote there?",
+        module="interp.analyses.head_links",
+        function_name="head_links",
+        papers=(
+            "Elhage et al. 2021, transformer-circuits.pub/2021/framework",
+            "Wang et al. 2022, arXiv 2211.00593",
+            "Goldowsky-Dill et al. 2023, arXiv 2304.05969",
+        ),
+        settings={
+            **_REPEATED,
+            **_CONTROLLED,
+            "path": "which input of the receivers is blocked: k, q or v",
+            "method": "what takes the place of what a sender writes: its mean over texts, or zero",
         },
     ),
     Analysis(
@@ -217,7 +241,7 @@ _ALL = (
         papers=("Chan et al. 2022, causal scrubbing", "Wang et al. 2022, arXiv 2211.00593"),
         settings={
             "metric": "what is measured: functions from logits to one number a text",
-            "method": "what takes the components' place: mean, resample or zero",
+            "method": "what takes the components' place: mean, resample, zero or pattern_preserving",
             "reference": "texts for mean and resample; the texts themselves by default",
             "mean_over": "whether means are over texts, by position, or over all tokens",
             "controls": "how many random sets of the same kind, size and layers stand beside each",
