@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 
 from interp.analyses.direct_copying import OnTexts, direct_scores
-from interp.analyses.direct_paths import Embedding, check_direct
+from interp.analyses.folded import Embedding
 from interp.analyses.intervals import ratio_interval
 from interp.analyses.ov_copying import in_top, ov_eigenvalue_scores, tokens_to_copy
 from interp.analyses.repeated import Progress, repeated_text
@@ -42,6 +42,7 @@ SCORES: tuple[Score, ...] = get_args(Score)
 GRID = ("layer", "head")
 METRICS: dict[str, tuple[str, tuple[float, float] | None]] = {
     "ov_eigenvalue": ("OV eigenvalue copying", (-1, 1)),
+    "ov_eigenvalue_centred": ("OV eigenvalue copying, logits centred", (-1, 1)),
     "behavioural": ("logit of the next token above the mean", None),
     "raised_share": ("what is raised of the text's tokens, −1 to 1", (-1, 1)),
     "ioi_copy": ("share of tokens copied", (0, 1)),
@@ -124,7 +125,6 @@ def copying_scores(
     Raises `UsageError` for a post-norm model, whose heads have no direct path to the logits; for a score, an embedding
     or a token that does not exist; for a `top_k` outside the vocabulary; for texts longer than the context.
     """
-    check_direct(model)
     _check(model, which, embedding, top_k)
     ids = tokens_to_copy(model, tokens, seed) if "ioi_copy" in which else []
     on_texts: list[OnTexts] = [score for score in get_args(OnTexts) if score in which]
@@ -134,8 +134,8 @@ def copying_scores(
     step = _counted(progress, model.config.n_layers * (len(which) - len(on_texts) + n_seqs * bool(on_texts)))
     arrays: dict[str, NamedArray] = {}
     if "ov_eigenvalue" in which:
-        found = ov_eigenvalue_scores(model, embedding=embedding, prefix=prefix, max_bytes=max_bytes, step=step)
-        arrays["ov_eigenvalue"] = NamedArray(found, GRID)
+        scores = ov_eigenvalue_scores(model, embedding=embedding, prefix=prefix, step=step)
+        arrays |= {score: NamedArray(values, GRID) for score, values in scores.items()}
     if text is not None:
         arrays |= _on_texts(direct_scores(model, text, on_texts, max_bytes=max_bytes, step=step))
         arrays["tokens"] = NamedArray(text.tokens.numpy(), ("text", "position"))
@@ -159,6 +159,11 @@ def copying_scores(
 
 
 def _check(model: "Transformer", which: Sequence[Score], embedding: Embedding, top_k: int) -> None:
+    if model.config.norms == "post":
+        raise UsageError(
+            "This model normalises the residual stream itself after every addition, so no head has a direct path to "
+            "the logits that copying could be read from. Patch or ablate its heads instead."
+        )
     if isinstance(which, str) or not which or not set(which) <= set(SCORES) or len(set(which)) < len(which):
         raise UsageError(f"which={which!r}: expected a list of scores out of {', '.join(SCORES)}, each once.")
     if embedding not in get_args(Embedding):

@@ -3,7 +3,7 @@
 Both answers are direct effects: what a head adds to the residual stream at row q, through the final norm with the
 divisor that the whole stream has there, to the logits, before any soft-cap:
 
-    DLA_h(v, q) = z_h(q) · W_O … W_U[:, v] / divisor(q)
+    DLA_h(v, q) = z_h(q) · W_O · W_U[:, v] / divisor(q)        (W_O with the gains of the norms behind it)
 
 Behavioural copying is the mean over the rows of the second repeat of DLA_h(next, q) − mean over v of DLA_h(v, q), with
 `next` the token that followed the row's token the first time: by how much, in logits, the head raises what an induction
@@ -29,13 +29,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.analyses.direct_paths import writer
+from interp.analyses.folded import folded_heads, written_through
 from interp.analyses.repeated import RepeatedText
 
 if TYPE_CHECKING:
     from interp.models.transformer import Transformer
 
 OnTexts = Literal["behavioural", "raised_share"]
+BLOCK_IN_CACHE = 16 * 2**20  # bytes: on a CPU, larger blocks of the vocabulary take half as long again
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def _layers(
         final = norm.divisor(norm.centre(cache[names[-1]]))[..., 0].to(dtype)
     for layer in range(last + 1):
         scale = final * cache[post[layer]][..., 0].to(dtype) if post else final
-        through = writer(model, layer, dtype) * model.config.logit_scale
+        through = written_through(model.ln_final, folded_heads(model, layer).W_O) * model.config.logit_scale
         yield _Said(cache["attn.z", layer].to(dtype), through, scale, tokens[:, prefix_len:])
 
 
@@ -148,7 +149,8 @@ def _raised(said: _Said, unembedding: _Unembedding, max_bytes: int) -> Float[Ten
     heads, d_head, _ = said.through.shape
     z = said.z.flatten(0, 1).transpose(0, 1)
     total = z.new_zeros(z.shape[:2])
-    size = max(1, max_bytes // (2 * z.element_size() * heads * (z.shape[1] + d_head)))
+    most = min(max_bytes, BLOCK_IN_CACHE) if z.device.type == "cpu" else max_bytes
+    size = max(1, most // (2 * z.element_size() * heads * (z.shape[1] + d_head)))
     for start in range(0, len(unembedding.rows), size):
         directions = unembedding.above_mean(slice(start, start + size))
         words = (said.through.flatten(0, 1) @ directions.mT).view(heads, d_head, -1)

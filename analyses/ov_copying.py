@@ -1,19 +1,23 @@
 """Would a head say the token that it looks at? Two answers from weights and single tokens, without a text.
 
 The OV eigenvalue score (Elhage et al. 2021, A Mathematical Framework for Transformer Circuits) of a head is Σλ / Σ|λ|
-over the eigenvalues λ of E W_V W_O W_U, which takes tokens to the logits that looking at them brings; norms are folded
-into the matrices (`interp.analyses.direct_paths`), their divisors left out. It is 1 where all directions of token space
-come back as they are, −1 where all come back reversed. Complex eigenvalues come in pairs, so that their sum is real.
-The [V, V] matrix is never formed: by cyclicity its eigenvalues that are not zero are those of the [d_head, d_head]
-matrix W_O (W_U E) W_V, whose middle part all heads share.
+over the eigenvalues λ of E W_V W_O W_U, which takes tokens to the logits that looking at them brings; the gains of
+norms are in copies of the matrices (`interp.analyses.folded`), their divisors and all biases are left out. It is 1
+where all directions of token space come back as they are, −1 where all come back reversed. Complex eigenvalues come in
+pairs, so that their sum is real. The [V, V] matrix is never formed: by cyclicity its eigenvalues that are not zero are
+those of the [d_head, d_head] matrix W_O (W_U E) W_V, whose middle part all heads share.
+
+Embeddings have a large mean, and what a head does with that one direction can decide its score. But to add the same to
+all logits changes no probability, so that only W_U less its mean over the vocabulary says anything: with it, the score
+is `centred`, and the mean of the embeddings falls out too.
 
 The copy score of Wang et al. 2022 (Interpretability in the Wild, arXiv 2211.00593) takes tokens one by one, with the
 divisors and the biases: the share of them that stands among the top k of
 
     unembed(ln_final(a)),  a = W_O W_V ln1(x)
 
-with x the residual stream behind block 0 where the token is the whole text. A negative head has them among the top k
-of unembed(ln_final(−a)). Where sublayers have a norm on what they return, a has gone through it.
+with x the residual stream behind block 0 where the token is the whole text behind the prefix. A negative head has them
+among the top k of unembed(ln_final(−a)). Where sublayers have a norm on what they return, a has gone through it.
 
 What they do NOT tell: whether the head ever looks at a token that should be said.
 """
@@ -27,7 +31,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp import pair_words
-from interp.analyses.direct_paths import Embedding, reader, token_states, writer
+from interp.analyses.folded import Embedding, embeddings, folded_heads, written_through
 from interp.analyses.repeated import ordinary_tokens
 from interp.analyses.vocabulary import token_id, tokenizer_of
 from interp.errors import UsageError
@@ -43,39 +47,41 @@ FEWEST_NAMES, DRAWN = 10, 50
 
 @torch.no_grad()
 def ov_eigenvalue_scores(
-    model: "Transformer",
-    *,
-    embedding: Embedding,
-    prefix: PrefixPolicy,
-    max_bytes: int,
-    step: Callable[[], None] = lambda: None,
-) -> Float[np.ndarray, "layer head"]:
-    """Σλ / Σ|λ| of every head; NaN where nothing is said at all, and in layer 0 if it reads no such embedding.
+    model: "Transformer", *, embedding: Embedding, prefix: PrefixPolicy, step: Callable[[], None] = lambda: None
+) -> dict[str, Float[np.ndarray, "layer head"]]:
+    """Σλ / Σ|λ| of every head, as it is and centred; NaN where nothing is said, and in layer 0 behind block 0.
 
     `step` is called after each layer.
     """
-    shared = _unembedded_embedding(model, embedding, prefix, max_bytes)
-    scores = np.full((model.config.n_layers, model.config.n_heads), np.nan)
+    shared = torch.stack(_unembedded_embedding(model, embedding, prefix))
+    scores = np.full((2, model.config.n_layers, model.config.n_heads), np.nan)
     for layer in range(model.config.n_layers):
         if embedding == "tokens" or layer > 0:
-            circuit = FactoredMatrix(reader(model, layer), writer(model, layer) @ shared)
-            eigenvalues = circuit.eigenvalues().cpu().numpy()
+            heads = folded_heads(model, layer)
+            read = heads.W_V.repeat_interleave(model.config.queries_per_kv, 0).to(shared.dtype)
+            said = written_through(model.ln_final, heads.W_O).to(shared.dtype)
+            eigenvalues = FactoredMatrix(read, said @ shared[:, None]).eigenvalues().cpu().numpy()
             total, size = eigenvalues.real.sum(-1), np.abs(eigenvalues).sum(-1)
-            scores[layer] = np.divide(total, size, out=np.full_like(size, np.nan), where=size > 0)
+            scores[:, layer] = np.divide(total, size, out=np.full_like(size, np.nan), where=size > 0)
         step()
-    return scores
+    return dict(zip(("ov_eigenvalue", "ov_eigenvalue_centred"), scores, strict=True))
 
 
 def _unembedded_embedding(
-    model: "Transformer", embedding: Embedding, prefix: PrefixPolicy, max_bytes: int
-) -> Float[Tensor, "d_model d_model"]:
-    """W_U · E, the part of the OV circuit that all heads share, summed over the vocabulary a block at a time."""
-    width, wide = model.config.d_model, writer(model, 0).dtype
-    total = torch.zeros(width, width, dtype=wide, device=model.device)
-    ids = torch.arange(model.config.d_vocab)
-    for some, states in token_states(model, ids, embedding=embedding, prefix=prefix, max_bytes=max_bytes):
-        total += model.W_U.mT[some.to(model.device)].mT.to(wide) @ states.to(wide)
-    return total
+    model: "Transformer", embedding: Embedding, prefix: PrefixPolicy
+) -> tuple[Float[Tensor, "d_model d_model"], Float[Tensor, "d_model d_model"]]:
+    """W_U · E, which all heads share, summed over the vocabulary block by block; and the same with W_U centred."""
+    dtype = torch.float32 if model.device.type == "mps" else torch.float64
+    width, start = model.config.d_model, 0
+    product = torch.zeros(width, width, dtype=dtype, device=model.device)
+    unembedding_sum, embedding_sum = torch.zeros(2, width, dtype=dtype, device=model.device)
+    for states in embeddings(model, embedding=embedding, prefix=prefix):
+        columns = model.W_U[:, start : start + len(states)].to(dtype)
+        product += columns @ states.to(dtype)
+        unembedding_sum += columns.sum(-1)
+        embedding_sum += states.to(dtype).sum(0)
+        start += len(states)
+    return product, product - torch.outer(unembedding_sum, embedding_sum) / model.config.d_vocab
 
 
 def tokens_to_copy(model: "Transformer", named: Sequence[str | int] | None, seed: int) -> list[int]:
@@ -116,8 +122,7 @@ def in_top(
     what is behind block 0; it is False there. `step` is called after each layer.
     """
     config, chosen = model.config, torch.tensor(ids)
-    blocks = token_states(model, chosen, embedding="block_0", prefix=prefix, max_bytes=max_bytes)
-    states = torch.cat([block for _, block in blocks])
+    states = torch.cat([*embeddings(model, chosen, embedding="block_0", prefix=prefix)])
     found = np.zeros((2, config.n_layers, config.n_heads, len(ids)), dtype=bool)
     for layer in range(config.n_layers):
         if layer > 0:
@@ -153,10 +158,10 @@ def _ranks(
         nothing = model.ln_final.normalize(nothing)
         added = model.ln_final.normalize(added) - nothing
     constant = linear(nothing, model.W_U.mT, model.unembed_bias)
-    ranks = []
     size = max(1, max_bytes // (3 * 4 * model.config.d_vocab))
+    ranks = []
     for rows, tokens in zip(torch.split(added, size), torch.split(ids.to(added.device), size), strict=True):
         logits = linear(rows, model.W_U.mT)
-        both = torch.stack([logits, -logits]) + constant
-        ranks.append((both >= both.gather(-1, tokens.expand(2, -1)[..., None])).sum(-1))
+        both = (torch.add(constant, logits, alpha=sign) for sign in (1, -1))
+        ranks.append(torch.stack([(said >= said.gather(-1, tokens[:, None])).count_nonzero(-1) for said in both]))
     return torch.cat(ranks, -1)
