@@ -94,10 +94,12 @@ class CopyingScores(Result, kind="copying.heads"):
         if known.empty:
             return f"  {METRICS[metric][0]}: no head has one"
         ends = [
-            ", ".join(f"{row.layer}.{row.head} {getattr(row, metric):+.2f}" for row in part.itertuples())
+            ", ".join(f"{row.layer}.{row.head} {getattr(row, metric):+.4f}" for row in part.itertuples())
             for part in (known.head(count), known.tail(count).iloc[::-1])
         ]
-        return f"  {METRICS[metric][0]}: median {known[metric].median():+.3f}; highest {ends[0]}; lowest {ends[1]}"
+        chance = f", by chance {self['raised_share_chance']:+.4f}" if metric == "raised_share" else ""
+        median = f"median {known[metric].median():+.4f}{chance}"
+        return f"  {METRICS[metric][0]}: {median}; highest {ends[0]}; lowest {ends[1]}"
 
 
 def copying_scores(
@@ -139,6 +141,8 @@ def copying_scores(
     if text is not None:
         arrays |= _on_texts(direct_scores(model, text, on_texts, max_bytes=max_bytes, step=step))
         arrays["tokens"] = NamedArray(text.tokens.numpy(), ("text", "position"))
+    if "raised_share" in which:
+        arrays["raised_share_chance"] = NamedArray((seq_len + 1) / model.config.d_vocab - 1, ())
     if ids:
         copied, suppressed = in_top(model, ids, top_k=top_k, prefix=prefix, max_bytes=max_bytes, step=step)
         arrays |= _on_tokens(copied, suppressed, ids)
