@@ -25,7 +25,7 @@ from interp.analyses.direct_copying import OnTexts, direct_scores
 from interp.analyses.folded import Embedding
 from interp.analyses.intervals import ratio_interval
 from interp.analyses.ov_copying import in_top, ov_eigenvalue_scores, tokens_to_copy
-from interp.analyses.repeated import Progress, repeated_text
+from interp.analyses.repeated import Progress, RepeatedText, repeated_text
 from interp.analyses.vocabulary import distinct_texts
 from interp.errors import UsageError
 from interp.models.prompt_formats import PrefixPolicy
@@ -52,12 +52,13 @@ METRICS: dict[str, tuple[str, tuple[float, float] | None]] = {
 
 
 class CopyingScores(Result, kind="copying.heads"):
-    """Up to five scores a head, [layer, head], those that were asked for; NaN where a head has none.
+    """The scores of every head, [layer, head], that were asked for; NaN where a head has none.
 
-    `ov_eigenvalue` and `raised_share` lie between −1 and 1, `behavioural` is in logits, `ioi_copy` and
-    `ioi_copy_negative` are shares. All but the first have bounds of 95 % intervals over texts or tokens (`…_low`,
-    `…_high`) and what they are means of: `behavioural_by_text`, `raised_share_by_text` [layer, head, text] on the texts
-    `tokens` [text, position]; `copied` and `suppressed` [layer, head, copied_token], whose ids are `copied_token_id`.
+    `ov_eigenvalue`, `ov_eigenvalue_centred` and `raised_share` lie between −1 and 1, `behavioural` is in logits,
+    `ioi_copy` and `ioi_copy_negative` are shares. The last four have bounds of 95 % intervals over texts or tokens
+    (`…_low`, `…_high`) and what they are means of: `behavioural_by_text`, `raised_share_by_text` [layer, head, text] on
+    the texts `tokens` [text, position]; `copied` and `suppressed` [layer, head, copied_token], whose ids are
+    `copied_token_id`. `raised_share_chance` is the share of a head that raises all tokens alike.
     """
 
     grid = GRID
@@ -75,7 +76,7 @@ class CopyingScores(Result, kind="copying.heads"):
 
         name = metric or self.metrics[0]
         words, bounds = METRICS.get(name, (name.replace("_", " "), None))
-        title = f"{self.title}: {words}"
+        title = f"{words[0].upper()}{words[1:]}, of every head"
         return head_heatmap(self[name], title=title, metric=words, layers=self.axes["layer"], bounds=bounds)
 
     def summary(self) -> list[str]:
@@ -134,30 +135,21 @@ def copying_scores(
     if on_texts:
         text = repeated_text(model, seq_len=seq_len, repeats=2, n_seqs=n_seqs, seed=seed, prefix=prefix)
     step = _counted(progress, model.config.n_layers * (len(which) - len(on_texts) + n_seqs * bool(on_texts)))
+    asked = {"which": list(which), "embedding": embedding, "tokens": ids, "top_k": top_k}
     arrays: dict[str, NamedArray] = {}
     if "ov_eigenvalue" in which:
         scores = ov_eigenvalue_scores(model, embedding=embedding, prefix=prefix, step=step)
         arrays |= {score: NamedArray(values, GRID) for score, values in scores.items()}
     if text is not None:
-        arrays |= _on_texts(direct_scores(model, text, on_texts, max_bytes=max_bytes, step=step))
-        arrays["tokens"] = NamedArray(text.tokens.numpy(), ("text", "position"))
-    if "raised_share" in which:
-        arrays["raised_share_chance"] = NamedArray((seq_len + 1) / model.config.d_vocab - 1, ())
+        by_text = direct_scores(model, text, on_texts, max_bytes=max_bytes, step=step)
+        arrays |= _on_texts(by_text, text, model.config.d_vocab)
     if ids:
         copied, suppressed = in_top(model, ids, top_k=top_k, prefix=prefix, max_bytes=max_bytes, step=step)
         arrays |= _on_tokens(copied, suppressed, ids)
     return CopyingScores(
         arrays=arrays,
         axes={"copied_token": distinct_texts(model, ids)} if ids else {},
-        settings={
-            "which": list(which),
-            "embedding": embedding,
-            "seq_len": seq_len,
-            "n_seqs": n_seqs,
-            "top_k": top_k,
-            "seed": seed,
-            "prefix": prefix,
-        },
+        settings={**asked, "seq_len": seq_len, "n_seqs": n_seqs, "seed": seed, "prefix": prefix},
         provenance=provenance(model.provenance, tokens=None if text is None else text.tokens, prefix=prefix, seed=seed),
     )
 
@@ -189,12 +181,14 @@ def _counted(progress: Progress | None, total: int) -> Callable[..., None]:
     return step
 
 
-def _on_texts(by_text: Mapping[OnTexts, np.ndarray]) -> dict[str, NamedArray]:
+def _on_texts(by_text: Mapping[OnTexts, np.ndarray], text: RepeatedText, d_vocab: int) -> dict[str, NamedArray]:
     """Means over texts, their intervals, and the values of every text, [layer, head, text]."""
-    arrays: dict[str, NamedArray] = {}
+    arrays = {"tokens": NamedArray(text.tokens.numpy(), ("text", "position"))}
     for score, values in by_text.items():
         arrays |= _mean(score, values)
         arrays[f"{score}_by_text"] = NamedArray(values, (*GRID, "text"))
+    if "raised_share" in by_text:  # half of seq_len + 1 tokens have been read at a row, on average
+        arrays["raised_share_chance"] = NamedArray((text.seq_len + 1) / d_vocab - 1, ())
     return arrays
 
 

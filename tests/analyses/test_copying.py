@@ -305,7 +305,7 @@ def test_what_cannot_be_scored_is_refused_with_the_reason(
         scored(tiny(CONFIGS[config]), **settings)
 
 
-# -------------------------------------------------------------------------------------------------------- the real model
+# ------------------------------------------------------------------------------------------------------- the real model
 
 
 NAMES = [" Mary", " John", " Sarah", " David", " Paul", " Emily", " George", " Alice"]
