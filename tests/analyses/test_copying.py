@@ -11,6 +11,7 @@ import torch
 from tiny import BASE, CONFIGS, tiny
 
 from interp.analyses.copying import SCORES, CopyingScores, copying_scores
+from interp.analyses.folded import embeddings
 from interp.analyses.head_circuits import full_ov
 from interp.errors import UsageError
 from interp.models.circuits import Head, InductionCircuit
@@ -37,6 +38,9 @@ MODELS = {
 }  # fmt: skip
 SEQ_LEN, N_SEQS, NAMED = 7, 3, [3, 60, 11, 25, 42, 8, 19]
 HEADS = [(layer, head) for layer in range(BASE.n_layers) for head in range(BASE.n_heads)]
+CIRCUIT = InductionCircuit(suppressor=Head(1, 3))
+SPEAKERS = {CIRCUIT.induction: (1, CIRCUIT.strength), CIRCUIT.suppressor: (-1, -CIRCUIT.suppression)}
+ABOVE_MEAN = 1 - 1 / len(CIRCUIT.vocabulary)
 
 
 def scored(model: "Transformer", **settings: object) -> CopyingScores:
@@ -183,11 +187,19 @@ class TestAgainstTheDefinitions:
             np.testing.assert_allclose(narrow[name], scores[name], atol=1e-5)
 
 
-def test_the_eigenvalues_are_those_of_the_full_ov_circuit() -> None:
+@pytest.mark.parametrize(("name", "centred"), [("ov_eigenvalue", False), ("ov_eigenvalue_centred", True)])
+def test_the_eigenvalues_are_those_of_the_full_ov_circuit(name: str, centred: bool) -> None:
     model = tiny()
-    eigenvalues = full_ov(model, 1, 4).eigenvalues()
+    eigenvalues = full_ov(model, 1, 4, centred=centred).eigenvalues()
     expected = float(eigenvalues.real.sum() / eigenvalues.abs().sum())
-    assert scored(model)["ov_eigenvalue"][1, 4] == pytest.approx(expected, abs=1e-5)
+    assert scored(model, which=["ov_eigenvalue"])[name][1, 4] == pytest.approx(expected, abs=1e-5)
+
+
+def test_what_block_0_makes_of_a_token_is_read_behind_the_prefix() -> None:
+    model, tokens = induction_circuit(CIRCUIT), torch.tensor([[0, 20], [0, 21]])
+    _, cache = model.run_with_cache(tokens, ["blocks.0.hook_resid_post"])
+    (states,) = embeddings(model, tokens[:, 1], embedding="block_0", prefix="doc")
+    torch.testing.assert_close(states, cache["resid_post", 0][:, 1], rtol=0, atol=0)
 
 
 def test_the_same_added_to_all_logits_moves_only_the_score_that_is_not_centred() -> None:
@@ -199,11 +211,6 @@ def test_the_same_added_to_all_logits_moves_only_the_score_that_is_not_centred()
 
 
 # --------------------------------------------------------------------------------------------- models written by hand
-
-
-CIRCUIT = InductionCircuit(suppressor=Head(1, 3))
-SPEAKERS = {CIRCUIT.induction: (1, CIRCUIT.strength), CIRCUIT.suppressor: (-1, -CIRCUIT.suppression)}
-ABOVE_MEAN = 1 - 1 / len(CIRCUIT.vocabulary)
 
 
 @pytest.fixture(scope="module")
