@@ -90,7 +90,7 @@ def direct_scores(
             layers.append(torch.stack([_score(name, said, text.seq_len, unembedding, max_bytes) for name in wanted]))
             step(len(tokens))
         batches.append(torch.stack(layers, 1))
-    return dict(zip(wanted, torch.cat(batches, 2).mT.double().cpu().numpy(), strict=True))
+    return dict(zip(wanted, torch.cat(batches, 2).mT.cpu().double().numpy(), strict=True))
 
 
 def _texts_at_once(model: "Transformer", text: RepeatedText, max_bytes: int) -> int:

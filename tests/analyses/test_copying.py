@@ -1,6 +1,7 @@
 """Copying scores: equal to dense and slow computations, known on models made by hand, and what they find in SmolLM2."""
 
 from collections.abc import Iterable
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -185,6 +186,20 @@ class TestAgainstTheDefinitions:
         narrow = scored(model, max_bytes=1)
         for name in scores.metrics:
             np.testing.assert_allclose(narrow[name], scores[name], atol=1e-5)
+
+
+def test_every_device_finds_the_same(device: str) -> None:
+    here, there = scored(tiny()), scored(tiny(device=device))
+    for name in here.metrics:
+        np.testing.assert_allclose(there[name], here[name], atol=1e-4)
+
+
+def test_half_precision_has_the_eigenvalues_of_its_rounded_weights(device: str) -> None:
+    half = tiny(dtype=torch.bfloat16, device=device)
+    same = deepcopy(half).float()
+    found, expected = (scored(each, which=["ov_eigenvalue"])["ov_eigenvalue"] for each in (half, same))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert np.isfinite(scored(half)["behavioural"]).all()
 
 
 @pytest.mark.parametrize(("name", "centred"), [("ov_eigenvalue", False), ("ov_eigenvalue_centred", True)])
