@@ -59,9 +59,6 @@ def scores(model: "Transformer") -> CopyingScores:
     return scored(model)
 
 
-# ------------------------------------------------------------------------------------------------ the slow definitions
-
-
 def alone(model: "Transformer", point: str, tokens: Iterable[int]) -> torch.Tensor:
     """A value of block 0 or before, [token, d_model], where each token is a text of its own."""
     texts = torch.tensor([[token] for token in tokens])
@@ -225,9 +222,6 @@ def test_the_same_added_to_all_logits_moves_only_the_score_that_is_not_centred()
     assert np.abs(after["ov_eigenvalue"] - before["ov_eigenvalue"]).max() > 0.1
 
 
-# --------------------------------------------------------------------------------------------- models written by hand
-
-
 @pytest.fixture(scope="module")
 def by_hand() -> CopyingScores:
     return copying_scores(induction_circuit(CIRCUIT), seq_len=9, n_seqs=4)
@@ -256,9 +250,6 @@ class TestTheHandWrittenInductionCircuit:
         scores = copying_scores(model, which=["raised_share"], seq_len=9, n_seqs=4)
         assert scores["raised_share"][CIRCUIT.induction] == pytest.approx(1, abs=1e-6)
         assert scores["raised_share"][CIRCUIT.suppressor] == pytest.approx(-1, abs=1e-6)
-
-
-# -------------------------------------------------------------------------------------------------------- the result
 
 
 @pytest.fixture(scope="module")
@@ -325,9 +316,6 @@ def test_what_cannot_be_scored_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         scored(tiny(CONFIGS[config]), **settings)
-
-
-# ------------------------------------------------------------------------------------------------------- the real model
 
 
 NAMES = [" Mary", " John", " Sarah", " David", " Paul", " Emily", " George", " Alice"]
