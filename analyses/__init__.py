@@ -85,6 +85,28 @@ _ALL = (
         settings={**_REPEATED, "max_bytes": "memory for the attention patterns of one layer"},
     ),
     Analysis(
+        name="copying",
+        question="Which heads say what they look at?",
+        module="interp.analyses.copying",
+        function_name="copying_scores",
+        papers=(
+            "Elhage et al. 2021, transformer-circuits.pub/2021/framework",
+            "Olsson et al. 2022, arXiv 2209.11895",
+            "Wang et al. 2022, arXiv 2211.00593",
+        ),
+        settings={
+            "which": "the scores to compute: ov_eigenvalue, behavioural, raised_share, ioi_copy",
+            "embedding": "what stands for a token in the eigenvalue scores: tokens, or block_0: what that makes of it",
+            "seq_len": "tokens in the random sequence, which is read twice",
+            "n_seqs": "how many random sequences are averaged",
+            "tokens": "the tokens that ioi_copy asks for (texts of one token, or ids); names of people by default",
+            "top_k": "among how many of the highest logits a token must be to be copied",
+            "seed": "seed of the random tokens; sequence i depends on (seed, i) only",
+            "prefix": "what stands before the first token: doc, none or chat",
+            "max_bytes": "memory for one block of logits",
+        },
+    ),
+    Analysis(
         name="repeat-loss",
         question="How much better does the model predict a random sequence the second time?",
         module="interp.analyses.repeat_loss",

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.errors import UsageError
@@ -137,9 +137,13 @@ def embedded(
 
 @torch.no_grad()
 def embeddings(
-    model: "Transformer", *, embedding: Embedding = "tokens", prefix: PrefixPolicy = "doc"
-) -> Iterator[Float[Tensor, "token d_model"]]:
-    """What stands for each token in the residual stream, block by block of the vocabulary, in order.
+    model: "Transformer",
+    ids: Int[Tensor, "token"] | None = None,
+    *,
+    embedding: Embedding = "tokens",
+    prefix: PrefixPolicy = "doc",
+) -> Iterator[Float[Tensor, "some d_model"]]:
+    """What stands for each token in the residual stream, block by block of the vocabulary or of `ids`, in order.
 
     `tokens`: its embedding, scaled and normalised if the model does that, without a position. `block_0`: the residual
     stream behind block 0 at the last position of a text of the prefix and this token, so that FFN 0 has read it.
@@ -149,8 +153,8 @@ def embeddings(
     deep = embedding == "block_0"
     before = model.tokenizer.prefix_ids(prefix) if deep and prefix != "none" else []
     name = "blocks.0.hook_resid_post" if deep else "hook_embed"
-    for ids in torch.split(torch.arange(model.config.d_vocab), TEXTS_AT_ONCE):
-        texts = torch.cat([torch.tensor(before, dtype=torch.long).expand(len(ids), -1), ids[:, None]], 1)
+    for some in torch.split(torch.arange(model.config.d_vocab) if ids is None else ids, TEXTS_AT_ONCE):
+        texts = torch.cat([torch.tensor(before, dtype=torch.long).expand(len(some), -1), some[:, None]], 1)
         _, cache = model.run_with_cache(texts, [name], positions=[-1], stop_at_layer=int(deep))
         yield cache[name][:, 0]
 
