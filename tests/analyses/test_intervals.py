@@ -1,9 +1,9 @@
-"""Bootstrap intervals of a ratio of means: the same draws for both means, seeded, with the coverage that they claim."""
+"""Bootstrap intervals of means and of their ratios: one set of draws, seeded, with the coverage that they claim."""
 
 import numpy as np
 import pytest
 
-from interp.analyses.intervals import ratio_interval
+from interp.analyses.intervals import mean_interval, ratio_interval, standard_error
 
 RANDOM = np.random.default_rng(3)
 WAY = 5 + RANDOM.normal(size=40)
@@ -70,3 +70,21 @@ def test_denominators_that_are_nought_have_no_ratio() -> None:
     assert np.isnan([low, high]).all()
     low, high = ratio_interval(np.zeros(3), np.array([0.0, 0.0, 2.0]), seed=1)
     assert (low, high) == (0, 0), "draws without a denominator are left out"
+
+
+def test_every_cell_can_have_denominators_of_its_own() -> None:
+    ways = WAY + RANDOM.uniform(size=(2, 3, 40))
+    low, high = ratio_interval(MOVED, ways, seed=7, draws=200)
+    for cell in np.ndindex(2, 3):
+        assert (low[cell], high[cell]) == pytest.approx(slowly(MOVED[cell], ways[cell], 7, 200, 0.95), rel=1e-9)
+
+
+def test_a_mean_is_resampled_as_a_ratio_to_one() -> None:
+    low, high = mean_interval(MOVED, seed=7, draws=200)
+    for cell in np.ndindex(2, 3):
+        assert (low[cell], high[cell]) == pytest.approx(slowly(MOVED[cell], np.ones(40), 7, 200, 0.95), rel=1e-9)
+
+
+def test_a_standard_error_is_the_spread_over_the_root_of_the_number() -> None:
+    assert standard_error(np.array([1.0, 2.0, 3.0])) == pytest.approx(1 / 3**0.5)
+    assert np.isnan(standard_error(np.ones((2, 1)))).all()
