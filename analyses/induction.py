@@ -20,7 +20,7 @@ That takes an ablation. Scores on random tokens need not carry over to natural t
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 import torch
@@ -37,7 +37,7 @@ from interp.analyses.pattern_scores import (
     uniform_scores,
 )
 from interp.analyses.repeated import (
-    Counts,
+    LeftOut,
     Progress,
     RepeatedText,
     Sequences,
@@ -67,13 +67,11 @@ def score_heads(
     n_seqs: int = 16,
     seed: int = 0,
     prefix: PrefixPolicy = "doc",
-    exclude_most: int = 0,
-    exclude_least: int = 0,
-    counts: Counts | None = None,
     max_bytes: int = 256 * 2**20,
     progress: Progress | None = None,
+    **left_out: Unpack[LeftOut],
 ) -> InductionScores:
-    """The five scores of every head on repeated random texts, drawn as `repeated_text` says.
+    """The five scores of every head on repeated random texts; `left_out` are tokens that these never hold (`LeftOut`).
 
     Patterns are reduced layer by layer as they appear, `max_bytes` of them at a time (but never less than one text),
     and nothing is computed after the last one. Texts are drawn from (seed, index), so batches change nothing.
@@ -81,17 +79,7 @@ def score_heads(
     few tokens to draw from, and for a model in which a layer has no attention.
     """
     check_attention(model)
-    text = repeated_text(
-        model,
-        seq_len=seq_len,
-        repeats=repeats,
-        n_seqs=n_seqs,
-        seed=seed,
-        prefix=prefix,
-        exclude_most=exclude_most,
-        exclude_least=exclude_least,
-        counts=counts,
-    )
+    text = repeated_text(model, seq_len=seq_len, repeats=repeats, n_seqs=n_seqs, seed=seed, prefix=prefix, **left_out)
     return score_text(model, text, seed=seed, max_bytes=max_bytes, progress=progress)
 
 

@@ -15,7 +15,7 @@ What it does NOT tell: which heads bring the drop about, nor how much the model 
 in-context-learning score of the same paper is another quantity).
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.analyses.intervals import mean_interval, standard_error
-from interp.analyses.repeated import Counts, Progress, RepeatedText, repeated_text
+from interp.analyses.repeated import LeftOut, Progress, RepeatedText, repeated_text
 from interp.models.prompt_formats import PrefixPolicy
 from interp.results import Result, provenance
 
@@ -100,27 +100,16 @@ def repeat_loss(
     n_seqs: int = 16,
     seed: int = 0,
     prefix: PrefixPolicy = "doc",
-    exclude_most: int = 0,
-    exclude_least: int = 0,
-    counts: Counts | None = None,
     max_bytes: int = 256 * 2**20,
     progress: Progress | None = None,
+    **left_out: Unpack[LeftOut],
 ) -> RepeatLoss:
     """The loss on repeated random texts, repeat by repeat: the same texts that `score_heads` reads for these settings.
 
-    Raises `UsageError` for texts that cannot be drawn or do not fit the context, as `repeated_text` does.
+    `left_out` are tokens that these never hold (`LeftOut`). Raises `UsageError` for texts that cannot be drawn or do
+    not fit the context, as `repeated_text` does.
     """
-    text = repeated_text(
-        model,
-        seq_len=seq_len,
-        repeats=repeats,
-        n_seqs=n_seqs,
-        seed=seed,
-        prefix=prefix,
-        exclude_most=exclude_most,
-        exclude_least=exclude_least,
-        counts=counts,
-    )
+    text = repeated_text(model, seq_len=seq_len, repeats=repeats, n_seqs=n_seqs, seed=seed, prefix=prefix, **left_out)
     batches = torch.split(text.tokens, max(1, max_bytes // (64 * model.config.d_model * text.tokens.shape[1])))
     losses, done = [], 0
     for batch in batches:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from numbers import Integral
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -35,6 +35,18 @@ Progress = Callable[[int, int], None]
 
 Counts = np.ndarray | Sequence[int]
 """How often each token id occurs in a corpus, [d_vocab]."""
+
+
+class LeftOut(TypedDict, total=False):
+    """Which tokens are never drawn; see `ordinary_tokens`."""
+
+    exclude_most: int
+    """How many of the most frequent ones."""
+    exclude_least: int
+    """How many of the least frequent ones."""
+    counts: Counts | None
+    """How frequent each is; without them ids stand for it."""
+
 
 Sequences = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]] | Int[Tensor, "batch pos"]
 """One sequence or several: texts, token ids, or a tensor of ids whose rows may be padded, with a mask."""
@@ -144,9 +156,7 @@ def repeated_text(
     n_seqs: int,
     seed: int,
     prefix: PrefixPolicy,
-    exclude_most: int = 0,
-    exclude_least: int = 0,
-    counts: Counts | None = None,
+    **left_out: Unpack[LeftOut],
 ) -> RepeatedText:
     """Repeated random texts for one model, with its prefix; see `ordinary_tokens` for what they are drawn from.
 
@@ -154,19 +164,20 @@ def repeated_text(
     """
     before = [] if prefix == "none" else model.tokenizer.prefix_ids(prefix)
     check_fits(model, seq_len, repeats, len(before))
-    pool = ordinary_tokens(model, exclude_most=exclude_most, exclude_least=exclude_least, counts=counts)
+    pool = ordinary_tokens(model, **left_out)
     tokens = repeated_tokens(pool, seq_len=seq_len, repeats=repeats, n_seqs=n_seqs, seed=seed, prefix=before)
-    settings: dict[str, object] = {"text": "random", "seed": seed, "prefix": prefix}
-    if exclude_most or exclude_least:
-        settings |= {"exclude_most": exclude_most, "exclude_least": exclude_least, "frequency": _named(counts)}
+    settings = {"text": "random", "seed": seed, "prefix": prefix, **_noted(**left_out)}
     return RepeatedText(tokens, seq_len, repeats, len(before), settings)
 
 
-def _named(counts: Counts | None) -> str:
-    """What stood for the frequency of a token."""
-    if counts is None:
-        return "ids: the order of the vocabulary's merges"
-    return f"counts, sha256 {hashlib.sha256(np.asarray(counts, dtype=np.float64).tobytes()).hexdigest()}"
+def _noted(exclude_most: int = 0, exclude_least: int = 0, counts: Counts | None = None) -> dict[str, object]:
+    """What was left out, and what stood for the frequency of a token; nothing where nothing was."""
+    if not exclude_most and not exclude_least:
+        return {}
+    by = "ids: the order of the vocabulary's merges"
+    if counts is not None:
+        by = f"counts, sha256 {hashlib.sha256(np.asarray(counts, dtype=np.float64).tobytes()).hexdigest()}"
+    return {"exclude_most": exclude_most, "exclude_least": exclude_least, "frequency": by}
 
 
 def repeated_sequences(
