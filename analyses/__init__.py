@@ -94,6 +94,21 @@ _ALL = (
         settings={**_REPEATED, **_DRAWN, "max_bytes": "memory for one block of logits"},
     ),
     Analysis(
+        name="in-context",
+        question="Does the model predict late tokens of a document better than early ones?",
+        module="interp.analyses.in_context",
+        function_name="in_context_score",
+        papers=("Olsson et al. 2022, arXiv 2209.11895",),
+        settings={
+            "early": "the early token, counted from 1 behind the prefix",
+            "late": "the late token; documents have at least 12 more",
+            "width": "how many tokens around each are averaged; 1 is the published score",
+            "prefix": "what stands before a document: doc, none or chat",
+            "seed": "seed of the bootstrap over documents",
+            "max_bytes": "memory for one block of logits",
+        },
+    ),
+    Analysis(
         name="head-removal",
         question="What does the second reading cost without these heads, and without others of the same layers?",
         module="interp.analyses.heads",

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from interp import edits
-from interp.analyses.repeat_loss import token_losses
+from interp.analyses.losses import token_losses
 from interp.analyses.repeated import Progress, RepeatedText, repeated_text
 from interp.errors import UsageError
 from interp.models.prompt_formats import PrefixPolicy

@@ -18,11 +18,9 @@ in-context-learning score of the same paper is another quantity).
 from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
-import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
 from interp.analyses.intervals import mean_interval, standard_error
+from interp.analyses.losses import losses_by_text
 from interp.analyses.repeated import LeftOut, Progress, RepeatedText, repeated_text
 from interp.models.prompt_formats import PrefixPolicy
 from interp.results import Result, provenance
@@ -72,26 +70,6 @@ def _between(low: float, high: float) -> str:
     return "" if np.isnan(low) else f" [{low:.2f}, {high:.2f}]"
 
 
-def token_losses(
-    model: "Transformer", tokens: Int[Tensor, "batch pos"], max_bytes: int = 256 * 2**20
-) -> Float[Tensor, "batch pos"]:
-    """−log p of each token given those before it, in nats; NaN for the first, which nothing predicts.
-
-    The logits of at most `max_bytes` of positions are held at once, besides the model's own residual stream.
-    """
-    last = f"blocks.{model.config.n_layers - 1}.hook_resid_post"
-    _, cache = model.run_with_cache(tokens, [last], stop_at_layer=model.config.n_layers)
-    residual, targets = cache[last][:, :-1].flatten(0, 1), tokens[:, 1:].flatten().to(model.device)
-    size = max(1, max_bytes // (3 * 4 * model.config.d_vocab))
-    found = []
-    for start in range(0, len(targets), size):
-        log_probability = model.unembed_residual(residual[None, start : start + size])[0].float().log_softmax(-1)
-        found.append(-log_probability.gather(-1, targets[start : start + size, None])[:, 0])
-    losses = torch.cat(found).view(tokens.shape[0], -1)
-    return torch.cat([losses.new_full((len(losses), 1), torch.nan), losses], -1)
-
-
-@torch.no_grad()
 def repeat_loss(
     model: "Transformer",
     *,
@@ -110,15 +88,9 @@ def repeat_loss(
     not fit the context, as `repeated_text` does.
     """
     text = repeated_text(model, seq_len=seq_len, repeats=repeats, n_seqs=n_seqs, seed=seed, prefix=prefix, **left_out)
-    batches = torch.split(text.tokens, max(1, max_bytes // (64 * model.config.d_model * text.tokens.shape[1])))
-    losses, done = [], 0
-    for batch in batches:
-        losses.append(token_losses(model, batch, max_bytes).cpu().numpy())
-        done += len(batch)
-        if progress is not None:
-            progress(done, n_seqs)
+    losses = losses_by_text(model, text.tokens, max_bytes=max_bytes, progress=progress)
     return RepeatLoss(
-        arrays=_arrays(np.concatenate(losses), text, seed),
+        arrays=_arrays(losses, text, seed),
         axes={"repeat": range(1, repeats + 1)},
         settings={**text.layout, "n_seqs": n_seqs, **text.settings},
         provenance=provenance(model.provenance, tokens=text.tokens, **text.settings),

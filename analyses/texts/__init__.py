@@ -1,0 +1,1 @@
+"""Texts that come with the package, as files; `interp.analyses.documents` reads them."""
