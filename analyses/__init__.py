@@ -39,6 +39,12 @@ _REPEATED = {
     "prefix": "what stands before the first token: doc, none or chat",
 }
 
+_DRAWN = {
+    "exclude_most": "how many of the most frequent tokens are never drawn",
+    "exclude_least": "how many of the least frequent tokens are never drawn",
+    "counts": "how often each id occurs in a corpus; without it the order of a BPE vocabulary stands for frequency",
+}
+
 _CONTROLLED = {
     "controls": "how many sets of other heads of the same layers stand beside each; all, where fewer exist",
     "budget": "bytes that may be allocated beside the model",
@@ -82,7 +88,7 @@ _ALL = (
         module="interp.analyses.induction",
         function_name="score_heads",
         papers=("Elhage et al. 2021, transformer-circuits.pub/2021/framework", "Olsson et al. 2022, arXiv 2209.11895"),
-        settings={**_REPEATED, "max_bytes": "memory for the attention patterns of one layer"},
+        settings={**_REPEATED, **_DRAWN, "max_bytes": "memory for the attention patterns of one layer"},
     ),
     Analysis(
         name="copying",
@@ -112,7 +118,7 @@ _ALL = (
         module="interp.analyses.repeat_loss",
         function_name="repeat_loss",
         papers=("Olsson et al. 2022, arXiv 2209.11895",),
-        settings={**_REPEATED, "max_bytes": "memory for one block of logits"},
+        settings={**_REPEATED, **_DRAWN, "max_bytes": "memory for one block of logits"},
     ),
     Analysis(
         name="in-context",

@@ -27,7 +27,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.analyses.documents import Document, bundled, sha256_of
-from interp.analyses.intervals import ratio_interval
+from interp.analyses.intervals import mean_interval
 from interp.analyses.losses import losses_by_text
 from interp.analyses.repeated import Progress
 from interp.errors import UsageError
@@ -201,7 +201,7 @@ def in_context_score(
 def _arrays(losses: np.ndarray, places: Places, seed: int) -> dict[str, NamedArray]:
     early, late = places.means(losses)
     score = late - early
-    low, high = ratio_interval(score, np.ones_like(score), seed=seed)
+    low, high = mean_interval(score, seed=seed)
     return {
         "score": NamedArray(score, ("document",)),
         "early_loss": NamedArray(early, ("document",)),

@@ -1,4 +1,8 @@
-"""How far a figure could move by chance: a ratio of means by bootstrap (Efron 1979), a share in closed form."""
+"""How far a figure could move by chance: a mean or a ratio of means by bootstrap, a share in closed form.
+
+For the bootstrap (Efron 1979) what was measured, pairs, facts or texts, is drawn anew with replacement, as many as
+there are, and the means taken again; the interval holds the middle 95 % of what comes out.
+"""
 
 from statistics import NormalDist
 
@@ -8,13 +12,26 @@ DRAWS = 1000
 LEVEL = 0.95
 
 
+def standard_error(values: np.ndarray) -> np.ndarray:
+    """Of the mean over the last axis; NaN where that has one place."""
+    count = values.shape[-1]
+    return values.std(-1, ddof=1) / np.sqrt(count) if count > 1 else np.full(values.shape[:-1], np.nan)
+
+
+def mean_interval(
+    values: np.ndarray, *, seed: int = 0, draws: int = DRAWS, level: float = LEVEL
+) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds of the mean over the last axis, `values` [*axes, pair]; NaN for a single pair."""
+    return ratio_interval(values, np.ones(values.shape[-1]), seed=seed, draws=draws, level=level)
+
+
 def ratio_interval(
     numerator: np.ndarray, denominator: np.ndarray, *, seed: int = 0, draws: int = DRAWS, level: float = LEVEL
 ) -> tuple[np.ndarray, np.ndarray]:
     """Bounds of mean(numerator) / mean(denominator), the last axis drawn with replacement; both by the same draws.
 
-    `numerator` [*axes, pair], `denominator` [pair]; the bounds have shape [*axes]. They are NaN for a single pair,
-    which says nothing of the spread, and where the denominators cancel out.
+    `numerator` [*axes, pair], `denominator` [pair] or [*axes, pair]; the bounds have shape [*axes]. They are NaN for a
+    single pair, which says nothing of the spread, and where the denominators cancel out.
     """
     count = denominator.shape[-1]
     if count < 2:
@@ -23,13 +40,14 @@ def ratio_interval(
     chosen = np.random.default_rng(seed).integers(count, size=(draws, count))
     weights = np.stack([np.bincount(each, minlength=count) for each in chosen]) / count
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = (numerator @ weights.T) / (weights @ denominator)
+        ratios = (numerator @ weights.T) / (denominator @ weights.T)
     ratios = np.where(np.isfinite(ratios), ratios, np.nan)
     tail = (1 - level) / 2
     known = ~np.isnan(ratios).all(-1)
     low, high = (np.full(numerator.shape[:-1], np.nan) for _ in range(2))
     if known.any():
-        low[known], high[known] = np.nanquantile(ratios[known], (tail, 1 - tail), axis=-1)
+        quantile = np.nanquantile if np.isnan(ratios[known]).any() else np.quantile  # many times as fast
+        low[known], high[known] = quantile(ratios[known], (tail, 1 - tail), axis=-1)
     return low, high
 
 

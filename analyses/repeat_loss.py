@@ -2,10 +2,12 @@
 
 On `x = prefix ⊕ s ⊕ s …` of random tokens,
 
-    NLL(i) = −log p(x_i | x_<i),       drop = mean NLL of repeat 1 − mean NLL of repeat 2
+    NLL(i) = −log p(x_i | x_<i),       gain(r) = mean NLL of repeat 1 − mean NLL of repeat r
 
-The first token of each repeat is left out everywhere: in repeat 2 nothing announces that the sequence begins again, and
-without a prefix the very first token has no prediction. So every repeat averages over the same tokens of s.
+and the drop is gain(2). The first token of each repeat is left out everywhere: in repeat 2 nothing announces that the
+sequence begins again, and without a prefix the very first token has no prediction. So every repeat averages over the
+same tokens of s. 95 % intervals are those of a bootstrap over texts; a gain is resampled as one, both repeats of a text
+together.
 
 Paper: Olsson et al. 2022, In-context Learning and Induction Heads (arXiv 2209.11895).
 
@@ -13,12 +15,13 @@ What it does NOT tell: which heads bring the drop about, nor how much the model 
 in-context-learning score of the same paper is another quantity).
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
+from interp.analyses.intervals import mean_interval, standard_error
 from interp.analyses.losses import losses_by_text
-from interp.analyses.repeated import Progress, RepeatedText, repeated_text
+from interp.analyses.repeated import LeftOut, Progress, RepeatedText, repeated_text
 from interp.models.prompt_formats import PrefixPolicy
 from interp.results import Result, provenance
 
@@ -32,7 +35,9 @@ class RepeatLoss(Result, kind="induction.repeat_loss"):
     """Loss in nats of every predicted token, [text, repeat, place in the sequence], and its means.
 
     `nll` [text, repeat, place] is NaN where a token has no prediction (the first one without a prefix); `mean`
-    [repeat] leaves out place 0, `mean_se` is its standard error over texts; `tokens` [text, position] were read.
+    [repeat] leaves out place 0, `mean_se` is its standard error over texts, `mean_low` and `mean_high` bound its 95 %
+    interval. `gain` [repeat], with `gain_low` and `gain_high`, is how much better than the first time. `tokens` [text,
+    position] were read.
     """
 
     grid = ("repeat", "place")
@@ -42,7 +47,7 @@ class RepeatLoss(Result, kind="induction.repeat_loss"):
     @property
     def drop(self) -> float:
         """Nats per token that the second time is better than the first."""
-        return float(self["mean"][0] - self["mean"][1])
+        return float(self["gain"][1])
 
     def figure(self) -> "Figure":
         """The loss along the sequence, one line a repeat."""
@@ -53,13 +58,16 @@ class RepeatLoss(Result, kind="induction.repeat_loss"):
         return curves(self.axes["place"], series, title=title, x_title="place in the sequence", y_title="loss (nats)")
 
     def summary(self) -> list[str]:
-        """The mean loss of each repeat and the drop."""
-        pairs = zip(self.axes["repeat"], self["mean"], self["mean_se"], strict=True)
-        means = ", ".join(
-            f"repeat {repeat} {mean:.2f}" + ("" if np.isnan(spread) else f" ± {spread:.2f}")
-            for repeat, mean, spread in pairs
-        )
-        return [f"{self.title}, nats a token: {means}", f"  the second time is {self.drop:.2f} nats better"]
+        """The mean loss of each repeat, one a line, with what it gains on the first."""
+        lines = [f"{self.title}, nats a token:"]
+        for row in self.to_frame(("repeat",)).itertuples():
+            gained = f"  {row.gain:.2f}{_between(row.gain_low, row.gain_high)} better" if row.repeat > 1 else ""
+            lines.append(f"  repeat {row.repeat}  {row.mean:.2f}{_between(row.mean_low, row.mean_high)}{gained}")
+        return [*lines, f"  {self.caution}"]
+
+
+def _between(low: float, high: float) -> str:
+    return "" if np.isnan(low) else f" [{low:.2f}, {high:.2f}]"
 
 
 def repeat_loss(
@@ -72,27 +80,35 @@ def repeat_loss(
     prefix: PrefixPolicy = "doc",
     max_bytes: int = 256 * 2**20,
     progress: Progress | None = None,
+    **left_out: Unpack[LeftOut],
 ) -> RepeatLoss:
-    """The loss on repeated random texts, repeat by repeat: the same texts that `score_heads` reads for that seed."""
-    text = repeated_text(model, seq_len=seq_len, repeats=repeats, n_seqs=n_seqs, seed=seed, prefix=prefix)
+    """The loss on repeated random texts, repeat by repeat: the same texts that `score_heads` reads for these settings.
+
+    `left_out` are tokens that these never hold (`LeftOut`). Raises `UsageError` for texts that cannot be drawn or do
+    not fit the context, as `repeated_text` does.
+    """
+    text = repeated_text(model, seq_len=seq_len, repeats=repeats, n_seqs=n_seqs, seed=seed, prefix=prefix, **left_out)
     losses = losses_by_text(model, text.tokens, max_bytes=max_bytes, progress=progress)
-    settings = {"seq_len": seq_len, "repeats": repeats, "prefix_len": text.prefix_len, "n_seqs": n_seqs}
     return RepeatLoss(
-        arrays=_arrays(losses, text),
+        arrays=_arrays(losses, text, seed),
         axes={"repeat": range(1, repeats + 1)},
-        settings={**settings, "seed": seed, "prefix": prefix},
-        provenance=provenance(model.provenance, tokens=text.tokens, prefix=prefix, seed=seed),
+        settings={**text.layout, "n_seqs": n_seqs, **text.settings},
+        provenance=provenance(model.provenance, tokens=text.tokens, **text.settings),
     )
 
 
-def _arrays(losses: np.ndarray, text: RepeatedText) -> dict[str, tuple[object, tuple[str, ...]]]:
+def _arrays(losses: np.ndarray, text: RepeatedText, seed: int) -> dict[str, tuple[object, tuple[str, ...]]]:
     nll = losses[:, text.prefix_len :].reshape(len(losses), text.repeats, text.seq_len)
-    by_text = nll[:, :, 1:].astype(np.float64).mean(-1)
-    spread = by_text.std(0, ddof=1) if len(by_text) > 1 else np.full(text.repeats, np.nan)
+    by_text = nll[:, :, 1:].astype(np.float64).mean(-1).T
+    gain = by_text[:1] - by_text
+    bounds = {"mean": mean_interval(by_text, seed=seed), "gain": mean_interval(gain, seed=seed)}
     return {
         "nll_by_place": (nll.astype(np.float64).mean(0), ("repeat", "place")),
-        "mean": (by_text.mean(0), ("repeat",)),
-        "mean_se": (spread / np.sqrt(len(by_text)), ("repeat",)),
+        "mean": (by_text.mean(-1), ("repeat",)),
+        "mean_se": (standard_error(by_text), ("repeat",)),
+        "gain": (gain.mean(-1), ("repeat",)),
+        **{f"{name}_low": (low, ("repeat",)) for name, (low, _) in bounds.items()},
+        **{f"{name}_high": (high, ("repeat",)) for name, (_, high) in bounds.items()},
         "nll": (nll, ("text", "repeat", "place")),
         "tokens": (text.tokens.numpy(), ("text", "position")),
     }

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 import torch
 
 from benchmarks.experts import mixture
+from benchmarks.induction import atlas, detected_heads, head_scores
 from benchmarks.measuring import Row, fresh_medians, in_fresh_process, medians, peak_bytes, ratio_row
 from benchmarks.models import ours, peer, random_tokens
 from benchmarks.patching import attribution, growth, head_sweep, many_pairs, residual_sweep
 from benchmarks.sharded import sharded
 from benchmarks.sweeps import budgets, traces
-from interp.analyses import induction
 from interp.hooks import HookPoint, recorders_active
 
 
@@ -66,25 +66,6 @@ def idle_points() -> Iterator[Row]:
     whole = medians({"forward": lambda: model(tokens)}, 15)["forward"]
     measured = f"{each * 1e9:.0f} ns × {len(model.points())} points of {whole * 1e3:.1f} ms"
     yield Row("idle hook points", measured, 100 * each * len(model.points()) / whole, 2.0, "%")
-
-
-def head_scores() -> Iterator[Row]:
-    """All five scores of every head, against an eager forward pass that returns its attentions."""
-    model, hf, tokens = ours(), peer("eager"), random_tokens(16, 101)
-    yield ratio_row(
-        "five head scores 16 × 101",
-        lambda: induction.score_heads(model, seq_len=50, repeats=2, n_seqs=16, seed=0),
-        lambda: hf(tokens, use_cache=False, output_attentions=True).attentions,
-        0.85,
-        9,
-    )
-    code = (
-        "import interp, resource; from interp.analyses import induction; m = interp.load('smollm2-135m', device='cpu');"
-        "induction.score_heads(m, seq_len=2047, repeats=2, n_seqs=1, prefix='doc');"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)"
-    )
-    peak = in_fresh_process(code)
-    yield Row("head scores of 4,095 tokens, peak of the process", f"{peak:.2f} GiB", peak, 4e9 / 2**30, "GiB")
 
 
 def generation() -> Iterator[Row]:
@@ -146,6 +127,8 @@ CASES: dict[str, Callable[[], Iterator[Row]]] = {
     "recording": recording,
     "idle_points": idle_points,
     "head_scores": head_scores,
+    "detected_heads": detected_heads,
+    "atlas": atlas,
     "generation": generation,
     "residual_sweep": residual_sweep,
     "head_sweep": head_sweep,

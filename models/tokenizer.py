@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokenizers import Tokenizer as Backend
+from tokenizers.models import BPE
 
 from interp.errors import LoadError, UsageError
 from interp.models.byte_level import CHARACTER_OF_BYTE, bytes_of
@@ -168,6 +169,11 @@ class Tokenizer:
                 "Give a word that is a single token; in most vocabularies that includes its leading space."
             )
         return ids[0]
+
+    @property
+    def ordered_by_merges(self) -> bool:
+        """Whether ids, behind the special ones, follow the merges of a BPE training: frequent pairs come first."""
+        return isinstance(self._backend.model, BPE)
 
     @functools.cached_property
     def _chat_ids(self) -> tuple[list[int], list[int]]:

@@ -53,28 +53,49 @@ def working(label: str, common: Common) -> AbstractContextManager[Progress]:
 
 
 def deliver(
-    result: "Result", table: "pd.DataFrame", parts: "Sequence[RenderableType]", common: Common, name: str
+    result: "Result",
+    table: "pd.DataFrame",
+    parts: "Sequence[RenderableType]",
+    common: Common,
+    name: str,
+    others: "Mapping[str, tuple[Result, pd.DataFrame]] | None" = None,
+    notes: Sequence[str] = (),
 ) -> None:
-    """Save the result if --out was given, then print it: as one JSON document with --json, else as drawn `parts`."""
-    saved = save(result, common.out, name) if common.out is not None else []
+    """Save the result if --out was given, then print it: as one JSON document with --json, else as drawn `parts`.
+
+    `others` are further results of the same command, by name, each with its table: they are saved beside the first, and
+    told under `results` in its document, as are `notes` under their name; among the `parts` both stand already.
+    """
+    others = others or {}
+    results = {name: result, **{other: further for other, (further, _) in others.items()}}
+    saved = save(results, common.out) if common.out is not None else []
     if common.as_json:
-        write_json(document(result, table, saved))
+        told = {other: _told(further, rows) for other, (further, rows) in others.items()}
+        more = {"results": told, "notes": notes}
+        write_json({**document(result, table, saved), **{name: part for name, part in more.items() if part}})
         return
     show(*parts)
     if saved and not common.quiet:
         write_message(f"Saved {', '.join(str(path) for path in saved)}")
 
 
-def save(result: "Result", out: Path, name: str) -> list[Path]:
-    """Write `out/<name>/` (the result) and `out/<name>.html` (its figure), both or neither."""
+def save(results: "Mapping[str, Result]", out: Path) -> list[Path]:
+    """Write `out/<name>/` (the result) and `out/<name>.html` (its figure) for each name: all of them or none."""
     with staged(out) as stage:
-        result.save(stage / name)
-        result.figure().write_html(stage / f"{name}.html", include_plotlyjs=True, config={"displaylogo": False})
-    return [out / name, out / f"{name}.html"]
+        for name, result in results.items():
+            result.save(stage / name)
+            page = stage / f"{name}.html"
+            result.figure().write_html(page, include_plotlyjs=True, config={"displaylogo": False})
+    return [out / path for name in results for path in (name, f"{name}.html")]
 
 
 def document(result: "Result", table: "pd.DataFrame", saved: Sequence[Path]) -> Mapping[str, object]:
     """A result as one JSON document."""
+    return {**_told(result, table), "saved": saved}
+
+
+def _told(result: "Result", table: "pd.DataFrame") -> dict[str, object]:
+    """A result in words and rows."""
     return {
         "kind": result.kind,
         "settings": result.settings,
@@ -82,5 +103,4 @@ def document(result: "Result", table: "pd.DataFrame", saved: Sequence[Path]) -> 
         "summary": result.summary(),
         "caution": result.caution,
         "table": table.to_dict(orient="records"),
-        "saved": saved,
     }

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 import torch
-from machines import induction_machine
 from tiny import BASE, CONFIGS, random_tokens, tiny
 from torch import Tensor
 
@@ -19,6 +18,8 @@ from interp.analyses.patching_runs import runs_of
 from interp.analyses.sites import Values
 from interp.errors import UsageError
 from interp.hooks import HookPoint
+from interp.models.circuits import InductionCircuit
+from interp.models.constructed import induction_circuit
 from interp.models.transformer import Transformer
 from interp.pairs import Pairs
 from interp.prompt_pairs import PromptPair
@@ -243,13 +244,14 @@ class TestTheCheck:
 
 @pytest.mark.parametrize(("direction", "sign"), [("denoise", 1), ("noise", -1)])
 def test_the_head_that_was_planted_comes_first_with_the_right_sign(direction: "Direction", sign: int) -> None:
+    circuit = InductionCircuit()
     clean, corrupted = torch.tensor([[3, 5, 8, 2, 3]]), torch.tensor([[3, 6, 8, 2, 3]])
     metric = metrics.logit_difference(5, 6)
     found = attribution_patching(
-        induction_machine(), clean, corrupted, site="z", metric=metric, direction=direction, check=(2, 2)
+        induction_circuit(circuit), clean, corrupted, site="z", metric=metric, direction=direction, check=(2, 2)
     )
     first = found.ranked(1).iloc[0]
-    assert (first["layer"], first["head"]) == (1, 0)
+    assert (first["layer"], first["head"]) == circuit.induction
     assert np.sign(first["mean_estimate"]) == sign == np.sign(found["exact_effect"][0])
 
 

@@ -1,9 +1,9 @@
-"""Intervals of a ratio of means (the same draws for both, seeded) and of a share, with the coverage they claim."""
+"""Intervals of means and their ratios (one set of draws, seeded) and of a share, with the coverage they claim."""
 
 import numpy as np
 import pytest
 
-from interp.analyses.intervals import ratio_interval, share_interval
+from interp.analyses.intervals import mean_interval, ratio_interval, share_interval, standard_error
 
 RANDOM = np.random.default_rng(3)
 WAY = 5 + RANDOM.normal(size=40)
@@ -70,6 +70,24 @@ def test_denominators_that_are_nought_have_no_ratio() -> None:
     assert np.isnan([low, high]).all()
     low, high = ratio_interval(np.zeros(3), np.array([0.0, 0.0, 2.0]), seed=1)
     assert (low, high) == (0, 0), "draws without a denominator are left out"
+
+
+def test_every_cell_can_have_denominators_of_its_own() -> None:
+    ways = WAY + RANDOM.uniform(size=(2, 3, 40))
+    low, high = ratio_interval(MOVED, ways, seed=7, draws=200)
+    for cell in np.ndindex(2, 3):
+        assert (low[cell], high[cell]) == pytest.approx(slowly(MOVED[cell], ways[cell], 7, 200, 0.95), rel=1e-9)
+
+
+def test_a_mean_is_resampled_as_a_ratio_to_one() -> None:
+    low, high = mean_interval(MOVED, seed=7, draws=200)
+    for cell in np.ndindex(2, 3):
+        assert (low[cell], high[cell]) == pytest.approx(slowly(MOVED[cell], np.ones(40), 7, 200, 0.95), rel=1e-9)
+
+
+def test_a_standard_error_is_the_spread_over_the_root_of_the_number() -> None:
+    assert standard_error(np.array([1.0, 2.0, 3.0])) == pytest.approx(1 / 3**0.5)
+    assert np.isnan(standard_error(np.ones((2, 1)))).all()
 
 
 def test_a_share_has_the_bounds_at_which_it_would_be_just_as_surprising() -> None:

@@ -3,6 +3,8 @@
 import inspect
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import get_args, get_type_hints
 
 import pytest
 import tree
@@ -10,10 +12,21 @@ import tree
 from interp.analyses import ANALYSES, Analysis
 
 
+def keywords_of(function: Callable[..., object]) -> set[str]:
+    """Keyword-only parameters, and those that a function takes as one `**group: Unpack[Group]`."""
+    found = set()
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            found.add(parameter.name)
+        if parameter.kind is parameter.VAR_KEYWORD:
+            (group,) = get_args(parameter.annotation)
+            found |= set(get_type_hints(group))
+    return found
+
+
 @pytest.mark.parametrize("analysis", ANALYSES.values(), ids=ANALYSES)
 def test_the_settings_in_words_are_those_of_the_function(analysis: Analysis) -> None:
-    parameters = inspect.signature(analysis.function).parameters.values()
-    keywords = {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+    keywords = keywords_of(analysis.function)
     assert set(analysis.settings) == keywords - {"progress"}
     assert analysis.question.endswith("?")
 
