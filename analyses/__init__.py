@@ -45,6 +45,11 @@ _DRAWN = {
     "counts": "how often each id occurs in a corpus; without it the order of a BPE vocabulary stands for frequency",
 }
 
+_CONTROLLED = {
+    "controls": "how many sets of other heads of the same layers stand beside each; all, where fewer exist",
+    "budget": "bytes that may be allocated beside the model",
+}
+
 _PATCHED = {
     "site": "what is patched, or several that are patched together",
     "direction": "denoise: clean values into the corrupted run; noise: the other way round",
@@ -86,6 +91,28 @@ _ALL = (
         settings={**_REPEATED, **_DRAWN, "max_bytes": "memory for the attention patterns of one layer"},
     ),
     Analysis(
+        name="copying",
+        question="Which heads say what they look at?",
+        module="interp.analyses.copying",
+        function_name="copying_scores",
+        papers=(
+            "Elhage et al. 2021, transformer-circuits.pub/2021/framework",
+            "Olsson et al. 2022, arXiv 2209.11895",
+            "Wang et al. 2022, arXiv 2211.00593",
+        ),
+        settings={
+            "which": "the scores to compute: ov_eigenvalue, behavioural, raised_share, ioi_copy",
+            "embedding": "what stands for a token in the eigenvalue scores: tokens, or block_0: what that makes of it",
+            "seq_len": "tokens in the random sequence, which is read twice",
+            "n_seqs": "how many random sequences are averaged",
+            "tokens": "the tokens that ioi_copy asks for (texts of one token, or ids); names of people by default",
+            "top_k": "among how many of the highest logits a token must be to be copied",
+            "seed": "seed of the random tokens; sequence i depends on (seed, i) only",
+            "prefix": "what stands before the first token: doc, none or chat",
+            "max_bytes": "memory for one block of logits",
+        },
+    ),
+    Analysis(
         name="repeat-loss",
         question="How much better does the model predict a random sequence the second time?",
         module="interp.analyses.repeat_loss",
@@ -109,16 +136,73 @@ _ALL = (
         },
     ),
     Analysis(
-        name="head-removal",
-        question="What does the second reading cost without these heads, and without others of the same layers?",
-        module="interp.analyses.heads",
-        function_name="remove_heads",
+        name="head-ablation",
+        question="What is repetition worth without these heads, and without others of the same layers?",
+        module="interp.analyses.head_ablation",
+        function_name="ablate_heads",
         papers=("Olsson et al. 2022, arXiv 2209.11895", "Wang et al. 2022, arXiv 2211.00593"),
         settings={
             **_REPEATED,
-            "controls": "how many random draws from the same layers each removal is compared with",
-            "n_seqs": "how many random sequences are read, at least 2: a head is replaced by its mean over them",
-            "max_bytes": "memory for one block of logits",
+            **_CONTROLLED,
+            "method": "what takes a head's place: mean, resample, zero or pattern_preserving",
+            "alone": "whether each head is taken away by itself too, and not only all together",
+            "n_seqs": "how many random sequences are read; at least 2 where other texts take a head's place",
+            "documents": "natural texts to measure the in-context score on; none by default",
+        },
+    ),
+    Analysis(
+        name="head-links",
+        question="Does a head find what it looks at by what an earlier head wrote there?",
+        module="interp.analyses.head_links",
+        function_name="head_links",
+        papers=(
+            "Elhage et al. 2021, transformer-circuits.pub/2021/framework",
+            "Wang et al. 2022, arXiv 2211.00593",
+            "Goldowsky-Dill et al. 2023, arXiv 2304.05969",
+        ),
+        settings={
+            **_REPEATED,
+            **_CONTROLLED,
+            "path": "which input of the receivers is blocked: k, q or v",
+            "method": "what takes the place of what a sender writes: its mean over texts, or zero",
+        },
+    ),
+    Analysis(
+        name="composition",
+        question="Which heads are made to read what which earlier heads write?",
+        module="interp.analyses.composition",
+        function_name="composition",
+        papers=("Elhage et al. 2021, transformer-circuits.pub/2021/framework",),
+        settings={
+            "fold": "take the gains of norms into copies of the weights; without it, weights as they are",
+            "layers": "only these layers, as senders and receivers; all by default",
+            "baseline_draws": "how many random senders and receivers make the baseline, at least 2",
+            "seed": "seed of these",
+        },
+    ),
+    Analysis(
+        name="head-circuit",
+        question="What does this head look for, and what does it say when it has found it?",
+        module="interp.analyses.head_circuits",
+        function_name="head_circuit",
+        papers=("Elhage et al. 2021, transformer-circuits.pub/2021/framework",),
+        settings={
+            "offset": "how many positions the key stands before the query: rotary positions turn both",
+            "length": "how many positions the text has, for rotations that depend on it; up to the query by default",
+            "embedding": "what stands for a token: tokens for its embedding, block_0 for what block 0 makes of it",
+            "prefix": "what stands before each token for block_0: doc, none or chat",
+            "top_k": "how many of the strongest pairs of tokens to keep",
+        },
+    ),
+    Analysis(
+        name="facts",
+        question="Which facts does the model know?",
+        module="interp.analyses.fact_filter",
+        function_name="filter_facts",
+        papers=("Meng et al. 2022, arXiv 2202.05262",),
+        settings={
+            "prefix": "what stands before a prompt: doc or none",
+            "max_bytes": "memory for one batch of prompts",
         },
     ),
     Analysis(
@@ -185,7 +269,7 @@ _ALL = (
         papers=("Chan et al. 2022, causal scrubbing", "Wang et al. 2022, arXiv 2211.00593"),
         settings={
             "metric": "what is measured: functions from logits to one number a text",
-            "method": "what takes the components' place: mean, resample or zero",
+            "method": "what takes the components' place: mean, resample, zero or pattern_preserving",
             "reference": "texts for mean and resample; the texts themselves by default",
             "mean_over": "whether means are over texts, by position, or over all tokens",
             "controls": "how many random sets of the same kind, size and layers stand beside each",

@@ -65,6 +65,17 @@ class Component:
         return tuple(f"blocks.{self.layer}.{name}" for name in POINTS[self.kind])
 
 
+Head = tuple[int, int]
+"""(layer, head)."""
+HeadName = Component | str | Head
+"""An attention head by any of its names."""
+
+
+def named(head: Head) -> str:
+    """`18.6` for head 6 of layer 18."""
+    return str(Component("head", *head))
+
+
 def components_of(model: "Transformer", named: Iterable[Component | str]) -> tuple[Component, ...]:
     """The components as they were given or named, in order.
 
@@ -78,6 +89,27 @@ def components_of(model: "Transformer", named: Iterable[Component | str]) -> tup
     if not found or len(set(found)) < len(found):
         raise UsageError(f"Expected components, each once; came {list(map(str, found))}.")
     return found
+
+
+def heads_of(model: "Transformer", named: Iterable[HeadName]) -> tuple[Component, ...]:
+    """Attention heads as they were given: components, names such as `18.6`, or (layer, head).
+
+    Raises `UsageError` as `components_of`, and for components of other kinds.
+    """
+    listed = named if isinstance(named, str) else [_head(each) for each in named]
+    found = components_of(model, listed)
+    other = next((each for each in found if each.kind != "head"), None)
+    if other is not None:
+        raise UsageError(f"Attention heads were expected, such as 18.6; {str(other)!r} is none.")
+    return found
+
+
+def _head(named: HeadName) -> Component | str:
+    if not isinstance(named, tuple):
+        return named
+    if len(named) != 2:
+        raise UsageError(f"A head is a layer and an index, such as (18, 6); came {named!r}.")
+    return Component("head", int(named[0]), int(named[1]))
 
 
 def _check(model: "Transformer", component: Component) -> None:
@@ -110,15 +142,20 @@ def _count(config: ModelConfig, kind: Kind) -> int | None:
 
 
 def control_sets(
-    config: ModelConfig, tested: Sequence[Component], count: int, *, seed: Sequence[int]
+    config: ModelConfig,
+    tested: Sequence[Component],
+    count: int,
+    *,
+    seed: Sequence[int],
+    without: Sequence[Component] = (),
 ) -> list[tuple[Component, ...]]:
     """Different sets of other components to compare with: of each kind and layer as many as are tested, none of those.
 
-    Where no more than `count` sets exist, all of them, which may be none. A layer has one sublayer of a kind, so that
-    those of other layers stand against whole sublayers.
+    Nor do they hold any of those `without`. Where no more than `count` sets exist, all of them, which may be none. A
+    layer has one sublayer of a kind, so that those of other layers stand against whole sublayers.
     """
-    pools = _pools(config, tested)
-    if possible_controls(config, tested) <= count:
+    pools = _pools(config, tested, without)
+    if possible_controls(config, tested, without=without) <= count:
         every = itertools.product(*(itertools.combinations(pool, size) for pool, size in pools))
         return [tuple(itertools.chain(*parts)) for parts in every]
     generator, found = np.random.default_rng([*seed]), dict[tuple[Component, ...], None]()
@@ -128,18 +165,21 @@ def control_sets(
     return list(found)
 
 
-def possible_controls(config: ModelConfig, tested: Sequence[Component]) -> int:
+def possible_controls(config: ModelConfig, tested: Sequence[Component], *, without: Sequence[Component] = ()) -> int:
     """How many such sets there are."""
-    return math.prod(math.comb(len(pool), size) for pool, size in _pools(config, tested))
+    return math.prod(math.comb(len(pool), size) for pool, size in _pools(config, tested, without))
 
 
-def _pools(config: ModelConfig, tested: Sequence[Component]) -> list[tuple[list[Component], int]]:
+def _pools(
+    config: ModelConfig, tested: Sequence[Component], without: Sequence[Component]
+) -> list[tuple[list[Component], int]]:
     """What controls are drawn from, and how many of each pool: the untested peers of one kind and layer."""
+    excluded = {*tested, *without}
     wanted: dict[tuple[Kind, int | None], int] = {}
     for each in tested:
         group = (each.kind, None if each.index is None else each.layer)
         wanted[group] = wanted.get(group, 0) + 1
-    return [([peer for peer in _peers(config, *group) if peer not in tested], size) for group, size in wanted.items()]
+    return [([peer for peer in _peers(config, *group) if peer not in excluded], size) for group, size in wanted.items()]
 
 
 def _peers(config: ModelConfig, kind: Kind, layer: int | None) -> list[Component]:

@@ -1,8 +1,10 @@
-"""How far a mean, or a ratio of means, could move by chance: bootstrap intervals over pairs, facts or texts.
+"""How far a figure could move by chance: means and ratios of means by bootstrap, a share in closed form.
 
-What was measured is drawn anew with replacement, as many as there are, and the means taken again; the interval holds
-the middle 95 % of what comes out (Efron 1979).
+In a bootstrap (Efron 1979) what was measured, pairs, facts or texts, is drawn anew with replacement, as many as there
+are, and the means taken again; the interval holds the middle 95 % of what comes out.
 """
+
+from statistics import NormalDist
 
 import numpy as np
 
@@ -47,3 +49,16 @@ def ratio_interval(
         quantile = np.nanquantile if np.isnan(ratios[known]).any() else np.quantile  # many times as fast
         low[known], high[known] = quantile(ratios[known], (tail, 1 - tail), axis=-1)
     return low, high
+
+
+def share_interval(successes: np.ndarray, count: np.ndarray, *, level: float = LEVEL) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds of the share successes / count, of any shape (Wilson 1927); NaN where the count is nought.
+
+    Unlike a bootstrap they stay apart where all or none succeeded: of 10 out of 10 the lower bound is 0.72.
+    """
+    z2 = NormalDist().inv_cdf((1 + level) / 2) ** 2
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = successes / count
+        middle = (share + z2 / (2 * count)) / (1 + z2 / count)
+        reach = np.sqrt(z2 * (share * (1 - share) + z2 / (4 * count)) / count) / (1 + z2 / count)
+    return np.clip(middle - reach, 0, 1), np.clip(middle + reach, 0, 1)  # rounding may lead out

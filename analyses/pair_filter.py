@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp import metrics
+from interp.analyses.last_logits import last_logits, texts_within
 from interp.errors import UsageError
 from interp.pairs import Pairs
 
@@ -58,24 +59,9 @@ def known(model: "Transformer", pairs: Pairs, *, max_bytes: int = 256 * 2**20) -
 @torch.no_grad()
 def logit_differences(model: "Transformer", pairs: Pairs, *, max_bytes: int = 256 * 2**20) -> Float[Tensor, "pair"]:
     """How far the answer's logit is above its foil's, or without foils above every other token's, on the CPU."""
-    size = max(1, max_bytes // _bytes_per_pair(model, pairs.clean.shape[1]))
+    size = texts_within(model, pairs.clean.shape[1], max_bytes)
     parts = [pairs.select(slice(start, start + size)) for start in range(0, len(pairs), size)]
-    return torch.cat([_differences(_last_logits(model, part), part) for part in parts]).cpu()
-
-
-def _bytes_per_pair(model: "Transformer", pos: int) -> int:
-    """Of the values that are alive at once: in a layer's FFN, in its attention, or the logits and a copy."""
-    c = model.config
-    ffn, attention = pos * (4 * c.d_model + 3 * c.d_mlp), 2 * c.n_heads * pos**2
-    return model.dtype.itemsize * max(ffn, attention, 3 * c.d_vocab)
-
-
-def _last_logits(model: "Transformer", pairs: Pairs) -> Float[Tensor, "pair 1 d_vocab"]:
-    last = f"blocks.{model.config.n_layers - 1}.hook_resid_post"
-    _, cache = model.run_with_cache(
-        pairs.clean, [last], positions=[-1], mask=pairs.mask, stop_at_layer=model.config.n_layers
-    )
-    return model.unembed_residual(cache[last])
+    return torch.cat([_differences(last_logits(model, part.clean, part.mask), part) for part in parts]).cpu()
 
 
 def _differences(logits: Float[Tensor, "pair 1 d_vocab"], pairs: Pairs) -> Float[Tensor, "pair"]:

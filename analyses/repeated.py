@@ -70,6 +70,11 @@ class RepeatedText:
         """`seq_len`, `repeats` and `prefix_len`."""
         return {"seq_len": self.seq_len, "repeats": self.repeats, "prefix_len": self.prefix_len}
 
+    def predicting(self, repeat: int) -> range:
+        """The columns that foretell repeat 0, 1, …, from its second token on: nothing announces the first."""
+        start = self.prefix_len + repeat * self.seq_len
+        return range(start, start + self.seq_len - 1)
+
 
 def check_layout(seq_len: int, repeats: int, prefix_len: int) -> None:
     """Raises `UsageError` unless there is a sequence of at least 2 tokens that stands there at least twice."""

@@ -160,7 +160,8 @@ def ranked_bars(
 ) -> "Figure":
     """Horizontal bars in the order given, the first on top, one bar of a colour for each series of values.
 
-    `errors` are standard errors by series name; `baseline` draws a dotted line at a named value.
+    `errors` are standard errors by series name, or [2, label]: how far an interval reaches down and up; `baseline`
+    draws a dotted line at a named value.
     """
     from plotly.graph_objects import Bar, Figure
 
@@ -174,7 +175,7 @@ def ranked_bars(
             name=name,
             orientation="h",
             marker={"color": SERIES_COLOURS[index % len(SERIES_COLOURS)]},
-            error_x=None if spread is None else {"type": "data", "array": np.asarray(spread, dtype=np.float64)},
+            error_x=None if spread is None else _whiskers(spread),
             customdata=names,
             hovertemplate=f"{label} %{{customdata}}<br>{name} %{{x:.4f}}<extra></extra>",
         )
@@ -185,6 +186,13 @@ def ranked_bars(
     _titled(figure, title, metric, label, barmode="group", height=height, width=820, showlegend=len(series) > 1)
     ticks = {"tickmode": "array", "tickvals": list(range(len(names))), "ticktext": names}
     return figure.update_yaxes(autorange="reversed", **ticks)
+
+
+def _whiskers(spread: Numbers) -> dict[str, object]:
+    """Error bars: the same to both sides, or two rows, downwards and upwards."""
+    values = np.asarray(spread, dtype=np.float64)
+    down, up = (values, values) if values.ndim == 1 else values
+    return {"type": "data", "array": up, "arrayminus": down, "symmetric": values.ndim == 1}
 
 
 def curves(

@@ -6,14 +6,13 @@ A table has the columns `clean`, `corrupted` and `answer`, and may have `foil` a
 are taken as they are, spaces included: in most vocabularies an answer begins with one.
 """
 
-import csv
-import json
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from interp.errors import LoadError, UsageError, nearest
+from interp.tables import Rows, numbered, read_rows
 
 Role = str | int | tuple[str, int]
 """Where a role stands in the clean prompt: words that occur once; words and which occurrence of them, 0 the first and
@@ -21,6 +20,7 @@ Role = str | int | tuple[str, int]
 
 REQUIRED = ("clean", "corrupted", "answer")
 OPTIONAL = ("foil", "group")
+SUFFIXES = (".jsonl", ".csv", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,6 @@ class PromptPair:
     group: str = ""
 
 
-Rows = Iterator[tuple[str, object]]
-"""Rows of a table, each with the place where it stands, for errors."""
-
-
 def read_pairs(source: str | Path | Iterable[object]) -> list[PromptPair]:
     """Pairs from a file (JSON lines, CSV or Parquet), a DataFrame, or an iterable of mappings or pairs.
 
@@ -55,76 +51,23 @@ def read_pairs(source: str | Path | Iterable[object]) -> list[PromptPair]:
 
 
 def _of_file(path: Path) -> list[PromptPair]:
-    suffix = path.suffix.lower()
-    if suffix not in _READERS:
-        raise UsageError(f"Pairs are read from files ending in {', '.join(_READERS)}; {str(path)!r} does not.")
+    rows = read_rows(path, "pairs", SUFFIXES)
     try:
-        return [_pair(place, row) for place, row in _not_empty(_READERS[suffix](path))]
-    except FileNotFoundError as error:
-        raise LoadError(f"There is no file {path}; expected a table of prompt pairs.") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise LoadError(f"The file {path} cannot be read: {error}.") from error
+        return [_pair(place, row) for place, row in _not_empty(iter(rows))]
     except UsageError as error:
         raise LoadError(f"The pairs in {path}: {error}") from error
-
-
-def _json_lines(path: Path) -> Rows:
-    with path.open(encoding="utf-8-sig") as lines:
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                yield f"Line {number}", _json(line, number)
-
-
-def _json(line: str, number: int) -> object:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError) as error:
-        reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-        raise UsageError(f"Line {number} is not JSON ({reason}); expected one object a line.") from error
-
-
-def _csv(path: Path) -> Rows:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, strict=True)
-        try:
-            records = [(f"Line {reader.line_num}", record) for record in reader if record]
-        except csv.Error as error:
-            raise UsageError(f"Line {reader.line_num} is not CSV ({error}).") from error
-    header = records[0][1] if records else []
-    for place, record in records[1:]:
-        if len(record) != len(header):
-            raise UsageError(f"{place} has {len(record)} fields, the header {len(header)}: {', '.join(header)}.")
-        yield place, dict(zip(header, record, strict=True))
-
-
-def _parquet(path: Path) -> Rows:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        rows = pq.read_table(path).to_pylist()
-    except pa.ArrowException as error:
-        raise UsageError(f"it is not Parquet, or damaged ({error}).") from error
-    return _numbered(rows)
-
-
-_READERS: dict[str, Callable[[Path], Rows]] = {".jsonl": _json_lines, ".csv": _csv, ".parquet": _parquet}
 
 
 def _in_memory(source: Iterable[object]) -> Rows:
     import pandas as pd
 
     if isinstance(source, pd.DataFrame):
-        return _numbered(source.astype(object).where(source.notna(), None).to_dict("records"))
+        return numbered(source.astype(object).where(source.notna(), None).to_dict("records"))
     if isinstance(source, Mapping) or not isinstance(source, Iterable):
         raise UsageError(
             f"Pairs are read from a file, a DataFrame or a list of mappings, not from {type(source).__name__}."
         )
-    return _numbered(source)
-
-
-def _numbered(rows: Iterable[object]) -> Rows:
-    return ((f"Row {number}", row) for number, row in enumerate(rows))
+    return numbered(source)
 
 
 def _not_empty(rows: Rows) -> list[tuple[str, object]]:
@@ -137,6 +80,8 @@ def _not_empty(rows: Rows) -> list[tuple[str, object]]:
 def _pair(place: str, row: object) -> PromptPair:
     if isinstance(row, PromptPair):
         return row
+    if isinstance(row, UsageError):
+        raise row
     if not isinstance(row, Mapping):
         raise UsageError(f"{place} is {type(row).__name__}; expected a mapping with {', '.join(REQUIRED)}.")
     for column in REQUIRED:

@@ -1,1 +1,1 @@
-"""Texts that come with the package, as files; `interp.analyses.documents` reads them."""
+"""Texts that come with the package, as files: documents and facts; `documents` and `fact_data` read them."""

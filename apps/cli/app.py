@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 import interp
-from interp.apps.cli import demo, generate, induction, lens, models, patch, points, trace
+from interp.apps.cli import demo, facts, generate, induction, lens, models, patch, points, trace
 from interp.apps.cli.output import write_error
 from interp.errors import InterpError, PointError
 
@@ -26,6 +26,7 @@ Examples:
   interp generate "Once upon a time" --max-new-tokens 40
   interp induction --top 5 --json
   interp trace "The Eiffel Tower is located in the city of" --subject "The Eiffel Tower"
+  interp facts stats
   interp patch --pairs ioi --site z
   interp points "blocks.0.attn.*"
 
@@ -60,6 +61,7 @@ app.command("induction", epilog=induction.EPILOG, short_help="Scores of every at
 app.command("trace", epilog=trace.EPILOG, short_help="Where restoring one state brings a fact back.")(trace.trace)
 app.command("patch", epilog=patch.EPILOG, short_help="What one value of another run would change.")(patch.patch)
 app.command("points", epilog=points.EPILOG, short_help="The hook points of a model.")(points.points)
+app.add_typer(facts.app, name="facts", help="Facts, and which of them a model knows.")
 app.add_typer(models.app, name="models", help="List, fetch and describe models.")
 
 

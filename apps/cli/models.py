@@ -54,7 +54,7 @@ def list_models(as_json: AsJson = False, debug: Debug = False) -> None:
     Folders, .gguf files and Hugging Face Hub ids can be loaded as well, wherever a model is asked for.
     """
     from interp.apps.cli.output import show, table, write_json
-    from interp.apps.facts import size
+    from interp.apps.model_facts import size
     from interp.models.loading import known_models
     from interp.models.planner import parameters
     from interp.models.presets import presets
@@ -96,7 +96,7 @@ def show_model(
 
     from interp.apps.cli.output import show, table, write_json
     from interp.apps.cli.session import working
-    from interp.apps.facts import described_facts
+    from interp.apps.model_facts import described_facts
     from interp.models.description import describe
 
     dtype: torch.dtype = getattr(torch, common.dtype or "float32")

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from interp.analyses.heads import TOGETHER, named
+from interp.analyses.components import named
+from interp.analyses.head_ablation import TOGETHER
 from interp.apps.demo.questions import InductionFinding, LensFinding
 from interp.plots import attention_pattern, curves, head_heatmap, lens_heatmap
 

@@ -29,6 +29,6 @@ def write(findings: Findings, frames: "dict[str, pd.DataFrame]", folder: Path) -
         finding.result.save(folder / "results" / f"{finding.sentence.slug}_lens")
     findings.induction.scores.save(folder / "results" / "heads")
     findings.induction.loss.save(folder / "results" / "repeat_loss")
-    findings.induction.removal.save(folder / "results" / "head_removal")
+    findings.induction.removal.save(folder / "results" / "head_ablation")
     for slug, trace in findings.traces.items():
         trace.save(folder / "results" / slug)

@@ -2,10 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from interp.analyses.heads import TOGETHER, named
+from interp.analyses.components import named
+from interp.analyses.head_ablation import TOGETHER
 from interp.apps.demo import texts
 from interp.apps.demo.figures import loss_curves, removal_bars, score_map, word_pattern
-from interp.apps.demo.questions import BEST, Findings, InductionFinding
+from interp.apps.demo.questions import BEST, CONTROLS, Findings, InductionFinding
 from interp.apps.report import Code, Column, Figure, Section, Table, token
 from interp.apps.report.cells import share, written
 
@@ -63,17 +64,24 @@ def _found(induction: InductionFinding) -> str:
     scores, mean = induction.scores["prefix_matching"], induction.loss["mean"]
     best = induction.best[0]
     together = induction.costs.set_index("removed").loc[TOGETHER]
-    lowest, highest = together["control_lowest"], together["control_highest"]
     return " ".join(
         [
             f"{int((scores > HIGH).sum())} of {scores.size} heads give more than {100 * HIGH:.0f} % of their attention "
             f"to the token that came next; head {named(best)} gives {share(float(scores[best]))}.",
             f"The second time, the loss is {mean[1]:.2f} nats a token instead of {mean[0]:.2f}.",
-            f"Removing the best {BEST} together raises the second-time loss by {together['increase']:.2f}; removing as "
-            f"many others of the same layers, by {lowest:.2f} to {highest:.2f}.",
+            f"Removing the best {BEST} together raises the second-time loss by {together['increase']:.2f}; "
+            f"{_controls_cost(together)}.",
             _costs_alone(induction),
         ]
     )
+
+
+def _controls_cost(together: "pd.Series") -> str:
+    """What other heads cost, where a model has others in these layers."""
+    if not together["controls"]:
+        return "these layers have no others to compare with"
+    lowest, highest = together["control_lowest"], together["control_highest"]
+    return f"removing as many others of the same layers, by {lowest:.2f} to {highest:.2f}"
 
 
 def _costs_alone(induction: InductionFinding) -> str:
@@ -132,7 +140,7 @@ def _code(findings: Findings) -> Code:
     asked = f"seed={findings.seed}, prefix={findings.prefix!r}"
     return Code(
         python=f"""import interp
-from interp.analyses.heads import remove_heads
+from interp.analyses.head_ablation import ablate_heads
 from interp.analyses.induction import score_heads
 from interp.analyses.repeat_loss import repeat_loss
 
@@ -142,7 +150,7 @@ scores.ranked(10)
 print(repeat_loss(model, {asked}).drop)
 
 # without the best heads, and without others of the same layers
-removal = remove_heads(model, {list(findings.induction.best)}, {asked})
+removal = ablate_heads(model, {list(findings.induction.best)}, controls={CONTROLS}, {asked})
 print(*removal.summary(), sep="\\n")""",
         shell=f"""interp induction --top 10 \\
   --model {name} --prefix {findings.prefix} --seed {findings.seed}""",

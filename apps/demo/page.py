@@ -6,7 +6,7 @@ from interp.apps.demo.induction_section import induction_section
 from interp.apps.demo.lens_section import gift_section, tower_section
 from interp.apps.demo.questions import FACTS, Findings
 from interp.apps.demo.trace_section import trace_section
-from interp.apps.facts import origin_facts, shape_facts
+from interp.apps.model_facts import origin_facts, shape_facts
 from interp.apps.report import Highlight, Report, token
 from interp.apps.report.cells import share
 

@@ -12,7 +12,8 @@ from interp.models.prompt_formats import PrefixPolicy
 if TYPE_CHECKING:
     import pandas as pd
 
-    from interp.analyses.heads import Head, HeadRemoval
+    from interp.analyses.components import Head
+    from interp.analyses.head_ablation import HeadAblation
     from interp.analyses.induction import InductionScores
     from interp.analyses.lens import LensResult
     from interp.analyses.repeat_loss import RepeatLoss
@@ -24,6 +25,7 @@ Working = Callable[[str], AbstractContextManager[Progress]]
 """Given a step's name, shows that it is under way and yields its progress callback."""
 
 BEST = 5
+CONTROLS = 5  # sets of other heads beside each removal: enough to see that it stands out, and soon done
 SAMPLES = 5  # draws of noise: ten would take longer than all other questions together
 
 
@@ -91,13 +93,27 @@ class InductionFinding:
     scores: "InductionScores"
     loss: "RepeatLoss"
     words: WordList
-    removal: "HeadRemoval"
+    removal: "HeadAblation"
     best: "tuple[Head, ...]"
 
     @property
     def costs(self) -> "pd.DataFrame":
-        """What each removal costs, beside its controls."""
-        return self.removal.to_frame().assign(controls=len(self.removal.axes["draw"]))
+        """What each removal costs on the second reading, beside its controls, of which there may be none."""
+        import pandas as pd
+
+        table, controls = self.removal.to_frame(), pd.DataFrame(self.removal.at("nll_control_effect", repeat=2))
+        costs = table[table["repeat"] == 2].reset_index(drop=True)
+        return pd.DataFrame(
+            {
+                "removed": costs["removed"],
+                "heads": costs["components"],
+                "increase": costs["nll_effect"],
+                "control_mean": costs["nll_control_mean"],
+                "control_lowest": controls.min(axis=1),
+                "control_highest": controls.max(axis=1),
+                "controls": costs["controls"],
+            }
+        )
 
 
 @dataclass(frozen=True)
@@ -142,7 +158,7 @@ def _through_the_lens(model: "Transformer", sentence: Sentence, prefix: PrefixPo
 
 
 def _about_induction(model: "Transformer", prefix: PrefixPolicy, seed: int, working: Working) -> InductionFinding:
-    from interp.analyses.heads import remove_heads
+    from interp.analyses.head_ablation import ablate_heads
     from interp.analyses.induction import score_heads
     from interp.analyses.repeat_loss import repeat_loss
 
@@ -152,7 +168,7 @@ def _about_induction(model: "Transformer", prefix: PrefixPolicy, seed: int, work
         loss = repeat_loss(model, seed=seed, prefix=prefix, progress=progress)
     best = tuple((int(row["layer"]), int(row["head"])) for row in scores.ranked(BEST).to_dict("records"))
     with working("Removing heads, and others to compare") as progress:
-        removal = remove_heads(model, best, seed=seed, prefix=prefix, progress=progress)
+        removal = ablate_heads(model, best, controls=CONTROLS, seed=seed, prefix=prefix, progress=progress)
     return InductionFinding(scores, loss, read_words(model, best, prefix), removal, best)
 
 

@@ -126,8 +126,8 @@ def _removal_table(frames: "dict[str, pd.DataFrame]") -> "RenderableType":
         (
             row.removed,
             f"{row.increase:+.3f}",
-            f"{row.control_mean:+.3f}",
-            f"{row.control_lowest:+.3f} to {row.control_highest:+.3f}",
+            f"{row.control_mean:+.3f}" if row.controls else "none",
+            f"{row.control_lowest:+.3f} to {row.control_highest:+.3f}" if row.controls else "",
         )
         for row in frames["removal_costs"].itertuples()
     ]

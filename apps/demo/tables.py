@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from interp.analyses.heads import named
+from interp.analyses.components import named
 from interp.apps.demo.questions import Findings, InductionFinding, LensFinding
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def frames(findings: Findings) -> "dict[str, pd.DataFrame]":
     found["repeat_loss_places"] = induction.loss.to_frame()
     found["words"] = looked_at(induction)
     found["words_patterns"] = word_patterns(induction)
-    found["removals"] = induction.removal.runs()
+    found["removals"] = induction.removal.to_frame()
     found["removal_costs"] = induction.costs
     if findings.traces:
         found["trace_sites"] = trace_sites(findings)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from interp.analyses.heads import Head, named
+from interp.analyses.components import Head, named
 from interp.models.prompt_formats import PrefixPolicy
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from interp.analyses.ablation import Ablation, ablate
 from interp.analyses.components import Component, components_of, control_sets
 from interp.analyses.removal import removal
 from interp.analyses.repeated import repeated_text
-from interp.errors import UsageError
+from interp.errors import BudgetError, UsageError
 from interp.hooks import HookPoint
 from interp.models.transformer import Transformer
 from interp.results import Result
@@ -119,6 +119,89 @@ class TestEveryNumberIsThatOfAForwardPass:
             for shortcuts in (True, False)
         )
         np.testing.assert_allclose(quick["logit_control"], plain["logit_control"], atol=2e-5)
+
+
+def with_patterns_kept(model: Transformer, tokens: Tensor, names: str, mask: Tensor | None) -> Tensor:
+    """Logits of a forward pass whose own hooks zero components and put back every pattern of the clean run."""
+    _, clean = model.run_with_cache(tokens, mask=mask)
+
+    def hook(value: Tensor, point: HookPoint) -> Tensor:
+        for each in parsed(names):
+            if point.name in each.points:
+                value[(slice(None),) * 2 if each.index is None else (slice(None), slice(None), each.index)] = 0
+        return value
+
+    places = sorted({point for each in parsed(names) for point in each.points})
+    kept = ("blocks.*.attn.hook_pattern", lambda _, point: clean[point.name].clone())
+    return model.run_with_hooks(tokens, [(places, hook), kept], mask=mask)
+
+
+class TestPatternsPreserved:
+    @pytest.mark.parametrize(
+        ("config", "names"),
+        [
+            ("grouped_query", "0.3, 1.2"),
+            ("grouped_query", "kv_head 1.1, attn 0, mlp 1, neuron 0.17"),
+            ("multi_query", "0.5"),
+            ("alibi", "0.2, 0.3"),
+            ("score_cap", "1.1"),
+            ("sliding_window", "0.1, 1.4"),
+            ("qk_norm_head", "0.1"),
+            ("sandwich_norm", "0.1, 1.4"),
+            ("parallel", "0.1, mlp 1"),
+            ("moe_top2", "0.1, 1.4"),
+        ],
+    )
+    def test_all_heads_look_where_they_looked_and_what_is_tested_writes_nothing(self, config: str, names: str) -> None:
+        model = tiny(CONFIGS[config])
+        tokens = random_tokens(model.config, 3, 7)
+        found = ablate(model, tokens, names.split(", "), metric=MEASURED, method="pattern_preserving", controls=2)
+        sets = [found["components"][0], *found["control_components"][0]]
+        values = [found["logit"][0], *found["logit_control"][0]]
+        for each, value in zip(sets, values, strict=True):
+            expected = MEASURED["logit"](with_patterns_kept(model, tokens, each, None))
+            np.testing.assert_allclose(value, expected, atol=1e-4)
+
+    def test_padding_and_shortcuts_change_nothing(self) -> None:
+        mask = torch.ones_like(TOKENS, dtype=torch.bool)
+        mask[0, :2] = False
+        expected = MEASURED["logit"](with_patterns_kept(MODEL, TOKENS, "0.3, 1.2", mask))
+        for shortcuts in (True, False):
+            found = ablate(
+                MODEL, TOKENS, ["0.3", "1.2"], metric=MEASURED, method="pattern_preserving", controls=0, mask=mask,
+                shortcuts=shortcuts,
+            )  # fmt: skip
+            np.testing.assert_allclose(found["logit"][0], expected, atol=1e-4)
+
+    def test_a_run_without_a_removal_is_the_same_to_the_bit(self) -> None:
+        taken = removal(MODEL, TOKENS, components_of(MODEL, ["0.3"]), method="pattern_preserving")
+        assert torch.equal(MODEL.run_with_hooks(TOKENS, taken.held), MODEL(TOKENS))
+
+    def test_edges_that_a_context_blocks_stay_blocked(self) -> None:
+        with MODEL.hooks([("blocks.1.attn.hook_attn_scores", edits.knock_out(keys=2, queries=slice(3, None)))]):
+            found = ablate(MODEL, TOKENS, ["0.3"], metric=MEASURED, method="pattern_preserving", controls=0)
+            expected = MEASURED["logit"](with_patterns_kept(MODEL, TOKENS, "0.3", None))
+        np.testing.assert_allclose(found["logit"][0], expected, atol=1e-4)
+
+    def test_what_would_be_kept_over_the_budget_is_refused_with_what_to_do(self) -> None:
+        with pytest.raises(BudgetError, match=r"takes 17,280 bytes .*fewer texts at a time"):
+            ablate(MODEL, TOKENS, ["0.3"], metric=MEASURED, method="pattern_preserving", budget=10_000)
+
+
+def test_a_reference_read_in_parts_gives_the_same_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once = ablate(MODEL, TOKENS, MIXED, metric=MEASURED, reference=OTHERS, controls=0)
+    monkeypatch.setattr("interp.analyses.reference_values.TOKENS_AT_ONCE", 13)
+    in_parts = ablate(MODEL, TOKENS, MIXED, metric=MEASURED, reference=OTHERS, controls=0)
+    np.testing.assert_allclose(in_parts["logit"], at_once["logit"], atol=1e-5)
+
+
+def test_intervals_are_over_texts_and_a_single_one_has_none() -> None:
+    found = ablate(MODEL, TOKENS, ["1.2"], metric=MEASURED, controls=0)
+    each = found["logit"][0] - found["logit_base"]
+    assert each.min() <= found["logit_low"][0] < found["logit_effect"][0] < found["logit_high"][0] <= each.max()
+    assert f"{found['logit_low'][0]:+.3f}, {found['logit_high'][0]:+.3f}]" in found.summary()[2]
+    alone = ablate(MODEL, TOKENS[:1], ["1.2"], metric=MEASURED, controls=0, method="zero")
+    assert np.isnan(alone["logit_low"][0])
 
 
 class TestExperts:

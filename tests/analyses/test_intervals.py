@@ -1,9 +1,9 @@
-"""Bootstrap intervals of means and of their ratios: one set of draws, seeded, with the coverage that they claim."""
+"""Intervals of means and of their ratios (one set of draws, seeded) and of a share, with the coverage they claim."""
 
 import numpy as np
 import pytest
 
-from interp.analyses.intervals import mean_interval, ratio_interval, standard_error
+from interp.analyses.intervals import mean_interval, ratio_interval, share_interval, standard_error
 
 RANDOM = np.random.default_rng(3)
 WAY = 5 + RANDOM.normal(size=40)
@@ -88,3 +88,27 @@ def test_a_mean_is_resampled_as_a_ratio_to_one() -> None:
 def test_a_standard_error_is_the_spread_over_the_root_of_the_number() -> None:
     assert standard_error(np.array([1.0, 2.0, 3.0])) == pytest.approx(1 / 3**0.5)
     assert np.isnan(standard_error(np.ones((2, 1)))).all()
+
+
+def test_a_share_has_the_bounds_at_which_it_would_be_just_as_surprising() -> None:
+    """Wilson: |share − p| = z √(p (1 − p) / n) at both bounds; closed forms where all or none succeeded."""
+    z = 1.959963985
+    low, high = share_interval(np.array([0, 3, 10, 40]), np.array([10, 10, 10, 50]))
+    shares, count = np.array([0, 0.3, 1, 0.8]), np.array([10, 10, 10, 50])
+    for bound in (low, high):
+        np.testing.assert_allclose(np.abs(shares - bound), z * np.sqrt(bound * (1 - bound) / count), atol=1e-9)
+    assert low[0] == pytest.approx(0, abs=1e-12)
+    assert high[0] == pytest.approx(z**2 / (10 + z**2))
+    assert low[2] == pytest.approx(10 / (10 + z**2))
+
+
+def test_a_share_of_nothing_has_no_bounds_and_others_of_the_same_call_keep_theirs() -> None:
+    low, high = share_interval(np.array([0.0, 1.0]), np.array([0.0, 2.0]))
+    assert np.isnan([low[0], high[0]]).all()
+    assert 0 < low[1] < 0.5 < high[1] < 1
+
+
+def test_the_interval_of_a_share_covers_as_often_as_it_claims() -> None:
+    drawn = np.random.default_rng(0).binomial(25, 0.7, size=4000)
+    low, high = share_interval(drawn, np.full(4000, 25), level=0.9)
+    assert 0.87 < ((low <= 0.7) & (high >= 0.7)).mean() < 0.94

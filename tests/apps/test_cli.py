@@ -45,7 +45,7 @@ def test_help_answers_before_anything_heavy_is_imported() -> None:
     assert {name.partition(".")[0] for name in done.stderr.split()} & HEAVY == set()
     assert all(
         command in done.stdout
-        for command in ("demo", "generate", "lens", "induction", "trace", "patch", "points", "models")
+        for command in ("demo", "generate", "lens", "induction", "trace", "patch", "points", "facts", "models")
     )
 
 
@@ -67,6 +67,9 @@ def test_help_documents_the_exit_codes(run: Run) -> None:
         ("trace",),
         ("patch",),
         ("points",),
+        ("facts", "list"),
+        ("facts", "filter"),
+        ("facts", "stats"),
         ("models", "list"),
         ("models", "show"),
         ("models", "pull"),
@@ -126,6 +129,9 @@ def test_completion_is_written_for_a_shell() -> None:
         (["patch", "--pairs", "ioi", "--estimate", "--out", "y"], "Leave one out"),
         (["patch", "--pairs", "ioi", "--method", "atp", "--metric", "logit,rank"], "one metric"),
         (["patch", "--pairs", "ioi", "--method", "atp", "--window", "3"], "leave --window out"),
+        (["facts", "list", "--relation", "capitol"], "Did you mean 'capital'?"),
+        (["facts", "filter", "--relation", "capitol"], "There are no facts of the relation 'capitol'"),
+        (["facts", "stats", "--facts", "facts.pkl"], "files ending in .json, .jsonl, .csv, .parquet"),
         (["models", "pull", "smollm2-135"], "Did you mean 'smollm2-135m'?"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -8,7 +8,7 @@ import pytest
 from tiny import BASE, reference, tiny
 
 from interp.apps.cli import main
-from interp.apps.facts import origin_facts
+from interp.apps.model_facts import origin_facts
 from interp.errors import LoadError, UsageError
 from interp.models.description import describe
 from interp.models.loading import load, read_config
