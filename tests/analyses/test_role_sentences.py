@@ -8,10 +8,9 @@ import torch
 from interp import pair_words
 from interp.analyses.role_sentences import Marked, Twice, attractor_sentences, marked, pronoun_sentences
 from interp.analyses.text_scores import SentenceText, sentence_text
-from interp.models.loading import open_checkpoint
 
 if TYPE_CHECKING:
-    from interp.models.tokenizer import Tokenizer
+    from interp.models.transformer import Transformer
 
 SENTENCES = {"pronouns": pronoun_sentences(), "attractors": attractor_sentences()}
 
@@ -73,22 +72,11 @@ def test_a_verb_agrees_with_its_subject_and_not_with_the_attractor() -> None:
         assert all(each.places["query"][1] == each.places["verb"][0] for each in _orders(twice))
 
 
-@pytest.fixture(scope="module", params=["smollm2-135m", "gemma3-270m"])
-def tokenizer(request: pytest.FixtureRequest) -> "Tokenizer":
-    """Byte-level, and SentencePiece; without the weights that belong to it."""
-    import interp
-
-    interp.pull(request.param, accept_terms=True)
-    found = open_checkpoint(request.param).tokenizer()
-    assert found is not None
-    return found
-
-
 @pytest.mark.parametrize("kind", SENTENCES)
-def test_words_stand_at_their_tokens(tokenizer: "Tokenizer", kind: str) -> None:
+def test_words_stand_at_their_tokens(smollm2: "Transformer", kind: str) -> None:
     for each in both(kind):
-        found = sentence_text(tokenizer, each, "doc", ["query"])
-        pieces = tokenizer.str_tokens(found.tokens.tolist())
+        found = sentence_text(smollm2.tokenizer, each, "doc", ["query"])
+        pieces = smollm2.tokenizer.str_tokens(found.tokens.tolist())
         assert "".join(pieces[place] for place in found.target).strip() == each["target"]
         assert "".join(pieces[place] for place in found.competitor).strip() == each["competitor"]
         assert each["query"].endswith(pieces[found.queries[0]].strip())
@@ -96,12 +84,12 @@ def test_words_stand_at_their_tokens(tokenizer: "Tokenizer", kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", SENTENCES)
-def test_a_liking_for_a_place_gains_nothing(tokenizer: "Tokenizer", kind: str) -> None:
+def test_a_liking_for_a_place_gains_nothing(smollm2: "Transformer", kind: str) -> None:
     """Whichever noun comes first, and whichever is nearer: what one order gives the other takes."""
     for twice in SENTENCES[kind]:
         scores = []
         for each in _orders(twice):
-            found = sentence_text(tokenizer, each, "doc", ["query"])
+            found = sentence_text(smollm2.tokenizer, each, "doc", ["query"])
             scores.append([_score(found, nouns[0]) for nouns in (_by_place(found), _by_place(found)[::-1])])
         (first, nearer), (first_swapped, nearer_swapped) = scores
         assert (first, nearer) == (1, -1)
