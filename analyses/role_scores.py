@@ -118,15 +118,18 @@ def document_texts(
     model: "Transformer", documents: Sequence[Document], *, length: int, prefix: PrefixPolicy
 ) -> list[NaturalText]:
     """The first `length` tokens of every document behind the prefix. Raises `UsageError` where that cannot be."""
-    before = model.tokenizer.prefix_ids(prefix)
+    before, after = model.tokenizer.prefix_ids(prefix), model.tokenizer.suffix_ids(prefix)
     room = model.config.n_ctx - len(before)
     if not 2 <= length <= room:
         raise UsageError(f"doc_len is {length}: expected 2 to {room}, what the context holds behind the prefix.")
-    texts = {document.name: model.tokenizer.encode(document.text)[:length] for document in documents}
-    for name, ids in texts.items():
-        if len(ids) < 2:
-            raise UsageError(f"The document {name!r} has {len(ids)} tokens: at least 2 are needed to look back from.")
-    return [natural_text(model.tokenizer, [*before, *ids], len(before)) for ids in texts.values()]
+    texts = []
+    for document in documents:
+        ids = model.tokenizer.prompt_ids(document.text, prefix)  # one that opens with the prefix gets no second one
+        own = ids[: len(ids) - len(after)][: len(before) + length]
+        if len(own) < len(before) + 2:
+            raise UsageError(f"The document {document.name!r} has one token: at least 2 are needed to look back from.")
+        texts.append(natural_text(model.tokenizer, own, len(before)))
+    return texts
 
 
 def _off_sink(reach: Float[np.ndarray, "*axes"], sink: Float[np.ndarray, "*axes"]) -> Float[np.ndarray, "*axes"]:

@@ -83,6 +83,14 @@ def test_words_stand_at_their_tokens(smollm2: "Transformer", kind: str) -> None:
         assert max(*found.target, *found.competitor) < found.queries[0]
 
 
+def test_without_a_prefix_every_word_stands_one_place_earlier(smollm2: "Transformer") -> None:
+    each = SENTENCES["attractors"][0].written
+    behind, alone = (sentence_text(smollm2.tokenizer, each, prefix, ["query", "verb"]) for prefix in ("doc", "none"))
+    assert behind.tokens[1:].tolist() == alone.tokens.tolist()
+    assert [place - 1 for place in behind.queries] == list(alone.queries)
+    assert [place - 1 for place in behind.target] == list(alone.target)
+
+
 @pytest.mark.parametrize("kind", SENTENCES)
 def test_a_liking_for_a_place_gains_nothing(smollm2: "Transformer", kind: str) -> None:
     """Whichever noun comes first, and whichever is nearer: what one order gives the other takes."""
