@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from interp.analyses.documents import Document, bundled, sha256_of
-from interp.analyses.head_roles import ACTIVE, IDLE, labelled, strengths
+from interp.analyses.head_roles import ACTIVE, IDLE, check_role, labelled, strengths
 from interp.analyses.induction import score_heads
 from interp.analyses.repeated import Progress
 from interp.analyses.role_scores import (
@@ -38,12 +38,13 @@ from interp.analyses.role_scores import (
     ORDERS,
     SENTENCES,
     Score,
+    check_score,
     document_scores,
     random_scores,
     sentence_scores,
 )
 from interp.analyses.vocabulary import tokenizer_of
-from interp.errors import UsageError, nearest
+from interp.errors import UsageError
 from interp.models.prompt_formats import PrefixPolicy
 from interp.named import NamedArray
 from interp.results import Result, provenance
@@ -62,10 +63,10 @@ class HeadAtlas(Result, kind="heads.atlas"):
 
     `random_…` are scores on repeated random tokens, as are `prefix_matching`, `prefix_matching_sink_free` and
     `duplicate_token`; the others are of documents and sentences. `uniform` [score] is what even attention scores.
-    `role` is text, `strength` the role's excess, `excess` [layer, head, candidate] that of every role; `kv_head` [head]
-    says whose keys a head reads. `…_written` and `…_swapped` are the two orders of sentences, `…_by_sentence` [layer,
-    head, sentence of its kind, order] the values themselves. `random_tokens` and `document_tokens` are what was read,
-    −1 behind shorter documents. Distances are in tokens, entropy in nats.
+    `role` is text, `strength` the largest excess of any role but `sink`, `excess` [layer, head, candidate] that of all;
+    `kv_head` [head] says whose keys a head reads. `…_written` and `…_swapped` are the two orders of sentences, and
+    `…_by_sentence` [layer, head, sentence of its kind, order] the values themselves. `random_tokens` and
+    `document_tokens` were read, −1 behind shorter documents. Distances are in tokens, entropy in nats.
     """
 
     grid = GRID
@@ -74,13 +75,11 @@ class HeadAtlas(Result, kind="heads.atlas"):
 
     def ranked(self, count: int = 10, *, by: str = "strength", role: str | None = None) -> "pandas.DataFrame":
         """The heads with the highest value of one score, all or those of one role, with all their scores."""
-        known = (*ACTIVE, *IDLE)
-        if role is not None and role not in known:
-            raise UsageError(f"{role!r} is no role.{nearest(role, known)} The roles are {', '.join(known)}.")
-        if by not in self or self.named(by).axes != GRID or self.named(by).is_text:
-            raise UsageError(f"Heads cannot be ordered by {by!r}.{nearest(by, self.scores)} Take a score or strength.")
+        if check_score(by) not in self:
+            raise UsageError(f"Heads cannot be ordered by {by!r}, which takes ordinary text. {RANDOM_ONLY}")
         frame = self.top(by, self["role"].size)
-        return (frame if role is None else frame[frame["role"] == role]).head(count).reset_index(drop=True)
+        chosen = frame if role is None else frame[frame["role"] == check_role(role)]
+        return chosen.head(count).reset_index(drop=True)
 
     @property
     def scores(self) -> tuple[str, ...]:

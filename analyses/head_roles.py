@@ -18,6 +18,8 @@ from collections.abc import Mapping
 import numpy as np
 from jaxtyping import Float
 
+from interp.errors import UsageError, nearest
+
 NONE, SINK = "none", "sink"
 RESTING = 0.5
 
@@ -53,11 +55,18 @@ def strengths(excess: Mapping[str, Float[np.ndarray, "layer head"]]) -> dict[str
 def labelled(
     found: Mapping[str, Float[np.ndarray, "layer head"]], threshold: float
 ) -> tuple[np.ndarray, Float[np.ndarray, "layer head"]]:
-    """The role of every head, and its excess there; with no role, the largest excess that it has."""
+    """The role of every head, and its largest excess in any role but `sink`, whether that makes it a role or not."""
     active = [role for role in found if role != SINK]
     table = np.nan_to_num(np.stack([found[role] for role in active]), nan=-np.inf)
     strength, roles = table.max(0), np.array(active, dtype=object)[table.argmax(0)]
     roles[strength < threshold] = NONE
-    resting = (roles == NONE) & (found[SINK] >= RESTING)
-    roles[resting] = SINK
-    return roles, np.where(resting, found[SINK], strength)
+    roles[(roles == NONE) & (found[SINK] >= RESTING)] = SINK
+    return roles, strength
+
+
+def check_role(role: str) -> str:
+    """The role's name; raises `UsageError` for one that does not exist."""
+    known = (*ACTIVE, *IDLE)
+    if role not in known:
+        raise UsageError(f"{role!r} is no role.{nearest(role, known)} The roles are {', '.join(known)}.")
+    return role

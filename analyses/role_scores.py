@@ -17,7 +17,7 @@ from interp.analyses.repeated import Progress
 from interp.analyses.role_sentences import Twice, attractor_sentences, pronoun_sentences
 from interp.analyses.scored_texts import scored_texts
 from interp.analyses.text_scores import SUMS, NaturalText, natural_text, sentence_text
-from interp.errors import UsageError
+from interp.errors import UsageError, nearest
 from interp.models.prompt_formats import PrefixPolicy
 from interp.named import NamedArray
 
@@ -69,6 +69,24 @@ SENTENCES = {
     "coreference": Sentences(pronoun_sentences, {"coreference": "query"}),
     "agreement": Sentences(attractor_sentences, {"agreement": "query", "agreement_at_verb": "verb"}),
 }
+
+
+NATURAL = (*(name for name in SUMS if name != "reach"), "distance_sink_free", "entropy", "evenness")
+"""Scores on documents."""
+READ = tuple(name for kind in SENTENCES.values() for name in kind.queries)
+"""Scores of sentences, each there in either order too."""
+ORDERED = tuple(f"{name}_{order}" for name in READ for order in ORDERS)
+SCORES = ("strength", *RANDOM, "prefix_matching_sink_free", *NATURAL, *READ, *ORDERED)
+"""All that heads can be ordered by."""
+
+
+def check_score(name: str) -> str:
+    """The name; raises `UsageError` for one that heads cannot be ordered by."""
+    if name not in SCORES:
+        raise UsageError(
+            f"Heads cannot be ordered by {name!r}.{nearest(name, SCORES)} Take one of {', '.join(SCORES)}."
+        )
+    return name
 
 
 def averaged(by_text: Float[np.ndarray, "layer head text"], even: Float[np.ndarray, "text"]) -> Score:
