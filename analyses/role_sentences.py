@@ -17,7 +17,8 @@ number has to be known, and is no noun itself. Words are those of `interp.pair_w
 Papers: Clark et al. 2019, What does BERT look at? (arXiv 1906.04341), for heads that find antecedents and subjects;
 Linzen et al. 2016 (attractors, arXiv 1611.01368). Sentences are our own.
 
-What they do NOT tell: whether the model gets the pronoun or the verb right.
+What they do NOT tell: whether the model gets the pronoun or the verb right. Which pronoun a name takes is what most
+writers do with it, and says nothing about a person.
 """
 
 from collections.abc import Mapping

@@ -92,7 +92,7 @@ def heads(
             progress=progress,
         )
     everything = atlas.ranked(atlas["role"].size, by=sort, role=chosen)
-    parts: list[RenderableType] = [_drawn(atlas, sort, chosen, top), "", *atlas.summary()[1:]]
+    parts: list[RenderableType] = [_drawn(atlas, sort, chosen, top), "", *atlas.summary()]
     first = [(int(row.layer), int(row.head)) for row in everything.head(ablate_top).itertuples()]
     if not first:
         deliver(atlas, everything, parts, common, "heads")
