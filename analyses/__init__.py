@@ -91,6 +91,26 @@ _ALL = (
         settings={**_REPEATED, **_DRAWN, "max_bytes": "memory for the attention patterns of one layer"},
     ),
     Analysis(
+        name="atlas",
+        question="What does every head look at, on random text, on documents and in marked sentences?",
+        module="interp.analyses.atlas",
+        function_name="head_atlas",
+        papers=(
+            "Clark et al. 2019, arXiv 1906.04341",
+            "Voita et al. 2019, arXiv 1905.09418",
+            "Olsson et al. 2022, arXiv 2209.11895",
+            "Xiao et al. 2023, arXiv 2309.17453",
+        ),
+        settings={
+            **_REPEATED,
+            "documents": "ordinary texts; bundled ones by default, none for a model without a tokenizer",
+            "n_documents": "how many of them are read, the first ones",
+            "doc_len": "how many tokens of each, the prefix not counted",
+            "threshold": "from which excess over uniform attention on a head has a role, of 1",
+            "max_bytes": "memory for the attention patterns of one layer and what is summed over them",
+        },
+    ),
+    Analysis(
         name="copying",
         question="Which heads say what they look at?",
         module="interp.analyses.copying",

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from interp.analyses.components import Component, control_sets, possible_controls
-from interp.analyses.intervals import ratio_interval
+from interp.analyses.intervals import mean_interval
 from interp.errors import UsageError
 from interp.models.config import ModelConfig
 from interp.results import Result
@@ -90,7 +90,7 @@ class Sets:
         each, cells = values[self._first], tuple(over[:-1])
         control = self._by_draw(values)
         effect, control_effect = (each - base).mean(-1), (control - base).mean(-1)
-        low, high = ratio_interval(each - base, np.ones(base.shape[-1]), seed=self.seed)
+        low, high = mean_interval(each - base, seed=self.seed)
         mean, std = self._mean_and_std(control_effect)
         excess = effect - mean
         by_set = {

@@ -23,7 +23,7 @@ import numpy as np
 
 from interp.analyses.direct_copying import OnTexts, direct_scores
 from interp.analyses.folded import Embedding
-from interp.analyses.intervals import ratio_interval
+from interp.analyses.intervals import mean_interval
 from interp.analyses.ov_copying import in_top, ov_eigenvalue_scores, tokens_to_copy
 from interp.analyses.repeated import Progress, RepeatedText, repeated_text
 from interp.analyses.vocabulary import distinct_texts
@@ -205,7 +205,7 @@ def _on_tokens(copied: np.ndarray, suppressed: np.ndarray, ids: Sequence[int]) -
 
 def _mean(score: str, values: np.ndarray) -> dict[str, NamedArray]:
     """The mean over the last axis and the bounds of its interval."""
-    low, high = ratio_interval(values, np.ones(values.shape[-1]))
+    low, high = mean_interval(values)
     return {
         score: NamedArray(values.mean(-1), GRID),
         f"{score}_low": NamedArray(low, GRID),

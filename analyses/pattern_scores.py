@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.analyses.repeated import check_layout
@@ -105,6 +105,7 @@ def reduced_patterns(
     model: "Transformer",
     tokens: Int[Tensor, "batch pos"],
     reduce: Callable[[Float[Tensor, "batch head query_pos key_pos"]], Float[Tensor, "..."]],
+    mask: Bool[Tensor, "batch pos"] | None = None,
 ) -> list[Float[Tensor, "..."]]:
     """What `reduce` makes of each layer's pattern, which is let go before the next is made.
 
@@ -121,5 +122,5 @@ def reduced_patterns(
 
     names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(model.config.n_layers)]
     with recorders_active(keep, names), suppress(_LastPattern):
-        model(tokens)
+        model(tokens, mask)
     return found

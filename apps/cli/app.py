@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 import interp
-from interp.apps.cli import demo, facts, generate, induction, lens, models, patch, points, trace
+from interp.apps.cli import demo, facts, generate, heads, induction, lens, models, patch, points, trace
 from interp.apps.cli.output import write_error
 from interp.errors import InterpError, PointError
 
@@ -25,6 +25,7 @@ Examples:
   interp lens "The Eiffel Tower is located in the city of" --answer " Paris"
   interp generate "Once upon a time" --max-new-tokens 40
   interp induction --top 5 --json
+  interp heads --sort agreement
   interp trace "The Eiffel Tower is located in the city of" --subject "The Eiffel Tower"
   interp facts stats
   interp patch --pairs ioi --site z
@@ -58,6 +59,7 @@ app.command("generate", epilog=generate.EPILOG, short_help="A continuation of a 
 )
 app.command("lens", epilog=lens.EPILOG, short_help="What each layer would say next.")(lens.lens)
 app.command("induction", epilog=induction.EPILOG, short_help="Scores of every attention head.")(induction.induction)
+app.command("heads", epilog=heads.EPILOG, short_help="What every attention head looks at.")(heads.heads)
 app.command("trace", epilog=trace.EPILOG, short_help="Where restoring one state brings a fact back.")(trace.trace)
 app.command("patch", epilog=patch.EPILOG, short_help="What one value of another run would change.")(patch.patch)
 app.command("points", epilog=points.EPILOG, short_help="The hook points of a model.")(points.points)

@@ -45,7 +45,7 @@ def test_help_answers_before_anything_heavy_is_imported() -> None:
     assert {name.partition(".")[0] for name in done.stderr.split()} & HEAVY == set()
     assert all(
         command in done.stdout
-        for command in ("demo", "generate", "lens", "induction", "trace", "patch", "points", "facts", "models")
+        for command in ("demo", "generate", "lens", "induction", "heads", "trace", "patch", "points", "facts", "models")
     )
 
 
@@ -64,6 +64,7 @@ def test_help_documents_the_exit_codes(run: Run) -> None:
         ("generate",),
         ("lens",),
         ("induction",),
+        ("heads",),
         ("trace",),
         ("patch",),
         ("points",),

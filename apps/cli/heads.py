@@ -1,0 +1,138 @@
+"""`interp heads`: the atlas of all attention heads, and what it costs to take the strongest away."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from interp.apps.cli.options import Common, with_common
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from interp.analyses.atlas import HeadAtlas
+    from interp.analyses.head_ablation import HeadAblation
+    from interp.models.transformer import Transformer
+
+COLUMNS = {
+    "prefix": ("prefix_matching",),
+    "previous": ("previous_token", "random_previous_token"),
+    "current": ("current_token", "random_current_token"),
+    "same": ("same_token", "duplicate_token"),
+    "delimiter": ("delimiter",),
+    "after it": ("after_delimiter",),
+    "agreement": ("agreement",),
+    "coreference": ("coreference",),
+    "sink": ("sink", "random_sink"),
+    "evenness": ("evenness",),
+    "distance": ("distance",),
+}
+"""Headings, and the scores below them: the first that the model has."""
+
+EPILOG = """\b
+Examples:
+  interp heads
+  interp heads --role "previous token" --top 20
+  interp heads --sort coreference --ablate-top 5 --controls 40
+  interp heads --ablate-top 0 --json --out results
+"""
+
+
+@with_common()
+def heads(
+    sort: Annotated[
+        str, typer.Option(metavar="SCORE", help="Highest first: strength, or a score such as agreement or entropy.")
+    ] = "strength",
+    role: Annotated[
+        str | None, typer.Option(metavar="ROLE", help='Only heads of this role: induction, "previous token", …')
+    ] = None,
+    top: Annotated[int, typer.Option(metavar="N", min=1, help="Heads to show; --json and --out hold all.")] = 15,
+    ablate_top: Annotated[
+        int, typer.Option(metavar="N", min=0, help="How many of the first to take away; 0 for none.")
+    ] = 3,
+    controls: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Sets of other heads of the same layers, to compare.")
+    ] = 20,
+    documents: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Texts to read instead of ours: a .txt file, or a folder.")
+    ] = None,
+    n_documents: Annotated[int, typer.Option(metavar="N", min=1, help="How many documents to read.")] = 8,
+    doc_len: Annotated[int, typer.Option(metavar="N", min=2, help="How many tokens of each.")] = 256,
+    threshold: Annotated[
+        float, typer.Option(metavar="SHARE", help="How far above uniform attention a role begins, of 1.")
+    ] = 0.1,
+    *,
+    common: Common,
+) -> None:
+    """Map every attention head by what it looks at: an atlas of roles.
+
+    Scores come from random tokens, documents and marked sentences. A role says where a head looks; what the first of
+    them do, on repeated random tokens, is seen by taking them away.
+    """
+    from interp.analyses.documents import read_documents
+    from interp.analyses.head_roles import check_role
+    from interp.analyses.role_scores import check_score
+    from interp.apps.cli.session import deliver, load_model, working
+
+    check_score(sort)
+    chosen = None if role is None else check_role(role)
+    texts = None if documents is None else read_documents(documents)
+    model = load_model(common)
+    from interp.analyses.atlas import head_atlas
+
+    with working("Looking where heads look", common) as progress:
+        atlas = head_atlas(
+            model,
+            documents=texts,
+            n_documents=n_documents,
+            doc_len=doc_len,
+            threshold=threshold,
+            seed=common.seed,
+            prefix=common.prefix,
+            progress=progress,
+        )
+    everything = atlas.ranked(atlas["role"].size, by=sort, role=chosen)
+    parts: list[RenderableType] = [_drawn(atlas, sort, chosen, top), "", *atlas.summary()]
+    first = [(int(row.layer), int(row.head)) for row in everything.head(ablate_top).itertuples()]
+    if not first:
+        deliver(atlas, everything, parts, common, "heads")
+        return
+    without = _without(model, first, controls, common)
+    others = {"ablation": (without, without.to_frame())}
+    deliver(atlas, everything, [*parts, "", *without.summary()], common, "heads", others)
+
+
+def _without(model: "Transformer", first: list[tuple[int, int]], controls: int, common: Common) -> "HeadAblation":
+    """What it costs to take these heads away."""
+    from interp.analyses.head_ablation import ablate_heads
+    from interp.apps.cli.session import working
+
+    with working("Taking heads away, and others to compare", common) as progress:
+        return ablate_heads(model, first, controls=controls, seed=common.seed, prefix=common.prefix, progress=progress)
+
+
+def _drawn(atlas: "HeadAtlas", sort: str, role: str | None, top: int) -> "RenderableType":
+    from interp.apps.cli.output import table
+
+    shown = {head: next((name for name in names if name in atlas), None) for head, names in COLUMNS.items()}
+    columns = {head: name for head, name in shown.items() if name is not None}
+    if sort != "strength" and sort not in columns.values():
+        columns = {sort.replace("_", " "): sort, **columns}
+    rows = [
+        (
+            f"{row['layer']}.{row['head']}",
+            str(row["kv_head"]),
+            row["role"],
+            f"{row['strength']:.2f}",
+            *(_number(row[name], 1 if "distance" in name else 3) for name in columns.values()),
+        )
+        for row in atlas.ranked(top, by=sort, role=role).to_dict(orient="records")
+    ]
+    which = "All heads" if role is None else f"Heads of the role {role}"
+    title = f"{which} by {sort.replace('_', ' ')}; attention where each score says, distance in tokens"
+    return table(["head", "KV>", "role", "strength>", *(f"{head}>" for head in columns)], rows, title)
+
+
+def _number(value: float, places: int) -> str:
+    """A number without the sign of a nought; a dash where no text had a value."""
+    return "–" if value != value else f"{round(value, places) + 0.0:.{places}f}"

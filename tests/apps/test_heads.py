@@ -1,0 +1,106 @@
+"""`interp heads` on a circuit written by hand, whose heads are known: what it prints, saves and refuses."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tiny import tiny
+
+import interp
+from interp.analyses.atlas import HeadAtlas
+from interp.analyses.head_ablation import HeadAblation
+from interp.models.circuits import InductionCircuit
+from interp.models.constructed import induction_circuit
+
+if TYPE_CHECKING:
+    from interp.models.transformer import Transformer
+
+Run = Callable[..., tuple[int, str, str]]
+CIRCUIT = InductionCircuit()
+SMALL = ("--doc-len", "40", "--n-documents", "2", "-q")
+
+
+@pytest.fixture(scope="module")
+def circuit() -> "Transformer":
+    return induction_circuit()
+
+
+@pytest.fixture
+def made_by_hand(circuit: "Transformer", monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command gets this model, whatever it asks for."""
+    monkeypatch.setattr(interp, "load", lambda *_, **__: circuit, raising=False)
+
+
+def rows(printed: str) -> list[str]:
+    """The lines of the table."""
+    return [line for line in printed.splitlines() if line[:1].isdigit()]
+
+
+@pytest.mark.usefixtures("made_by_hand")
+class TestHeads:
+    def test_the_strongest_stand_first_and_what_they_cause_below(self, run: Run) -> None:
+        code, printed, _ = run("heads", *SMALL, "--ablate-top", "2", "--controls", "3", "--top", "4")
+        assert code == 0
+        table = rows(printed)
+        assert len(table) == 4
+        assert {tuple(line.split()[:3]) for line in table[:2]} == {("0.1", "1", "previous"), ("1.2", "2", "induction")}
+        below = printed.partition("Heads taken away")[2]
+        assert "0.1" in below
+        assert "all 3 that exist" in below
+
+    def test_everything_is_saved_and_told_as_json(self, run: Run, tmp_path: Path) -> None:
+        words = ("--ablate-top", "1", "--role", "induction", "--json", "--out", str(tmp_path / "out"))
+        code, printed, _ = run("heads", *SMALL, *words)
+        document = json.loads(printed)
+        assert code == 0
+        assert [(row["layer"], row["head"], row["role"]) for row in document["table"]] == [
+            (*CIRCUIT.induction, "induction")
+        ]
+        assert [row["removed"] for row in document["results"]["ablation"]["table"]] == ["1.2", "1.2"]
+        names = {"heads", "heads.html", "ablation", "ablation.html"}
+        assert {path.name for path in (tmp_path / "out").iterdir()} == names
+        assert len(HeadAtlas.load(tmp_path / "out/heads").to_frame()) == 8
+        assert HeadAblation.load(tmp_path / "out/ablation").settings["heads"] == ("1.2",)
+
+    def test_without_heads_of_a_role_nothing_is_taken_away(self, run: Run) -> None:
+        code, printed, _ = run("heads", *SMALL, "--role", "delimiter", "--ablate-top", "2")
+        assert code == 0
+        assert rows(printed) == []
+        assert "Heads taken away" not in printed
+
+    def test_another_score_has_a_column_of_its_own(self, run: Run, tmp_path: Path) -> None:
+        (tmp_path / "notes.txt").write_text("One day, they say, it rains. The next day it does not rain, they say.")
+        words = ("--sort", "entropy", "--ablate-top", "0", "--documents", str(tmp_path))
+        code, printed, _ = run("heads", *SMALL, *words, "--top", "1")
+        assert code == 0
+        assert "entropy" in printed.splitlines()[1]
+        assert "Heads taken away" not in printed
+
+
+def test_a_model_without_a_tokenizer_is_mapped_on_random_tokens(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interp, "load", lambda *_, **__: tiny(), raising=False)
+    code, printed, _ = run("heads", "--prefix", "none", "--ablate-top", "1", "--controls", "2", "-q")
+    assert code == 0
+    assert "agreement" not in printed.splitlines()[1]
+    assert "no tokenizer" in printed
+
+
+@pytest.mark.usefixtures("unloadable")
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--role", "inductoin"], 2, "Did you mean 'induction'"),
+        (["--sort", "entropie"], 2, "Did you mean 'entropy'"),
+        (["--documents", "nowhere.txt"], 4, "nowhere.txt"),
+        (["--ablate-top", "-1"], 2, "--ablate-top"),
+        (["--doc-len", "1"], 2, "--doc-len"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_before_the_model_is_loaded(
+    run: Run, words: list[str], code: int, said: str
+) -> None:
+    found, printed, complaint = run("heads", *words)
+    assert (found, printed) == (code, "")
+    assert said in complaint
