@@ -163,6 +163,7 @@ _ALL = (
         papers=("Olsson et al. 2022, arXiv 2209.11895", "Wang et al. 2022, arXiv 2211.00593"),
         settings={
             **_REPEATED,
+            **_DRAWN,
             **_CONTROLLED,
             "method": "what takes a head's place: mean, resample, zero or pattern_preserving",
             "alone": "whether each head is taken away by itself too, and not only all together",
@@ -182,6 +183,7 @@ _ALL = (
         ),
         settings={
             **_REPEATED,
+            **_DRAWN,
             **_CONTROLLED,
             "path": "which input of the receivers is blocked: k, q or v",
             "method": "what takes the place of what a sender writes: its mean over texts, or zero",

@@ -25,7 +25,7 @@ others may do the same work. Random tokens are not text, and the score of natura
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import torch
 from torch import Tensor
@@ -38,7 +38,7 @@ from interp.analyses.components import Component, HeadName, heads_of
 from interp.analyses.documents import Document, sha256_of
 from interp.analyses.in_context import Places, documents_as_tokens
 from interp.analyses.removal import Method
-from interp.analyses.repeated import Progress, RepeatedText, repeated_text
+from interp.analyses.repeated import LeftOut, Progress, RepeatedText, repeated_text
 from interp.errors import UsageError
 from interp.models.prompt_formats import PrefixPolicy
 from interp.models.replay import Metric
@@ -130,19 +130,21 @@ def ablate_heads(
     documents: Sequence[Document] | None = None,
     budget: int = 2**30,
     progress: Progress | None = None,
+    **left_out: Unpack[LeftOut],
 ) -> HeadAblation:
     """Take heads (`"18.6"`, `(18, 6)` or components) away, each alone unless told otherwise, then all together.
 
     `controls`: how many sets of other heads stand beside each. `documents`: natural texts to measure the in-context
     score on. `budget`: bytes beside the model; texts are processed in batches that keep to it. `progress` counts texts,
-    those of all runs together. Hooks of an active `model.hooks` context see one batch at a time.
+    those of all runs together. `left_out` are tokens that random texts never hold (`LeftOut`). Hooks of an active
+    `model.hooks` context see one batch at a time.
 
     Raises `UsageError` for heads that the model does not have or that are named twice, for texts or documents too few
     to have another, and for documents too short.
     """
     tested = heads_of(model, heads)
     sets = Sets.drawn(model.config, _groups(tested, alone), controls, seed=seed, without=tested)
-    text = repeated_text(model, seq_len=seq_len, repeats=repeats, n_seqs=n_seqs, seed=seed, prefix=prefix)
+    text = repeated_text(model, seq_len=seq_len, repeats=repeats, n_seqs=n_seqs, seed=seed, prefix=prefix, **left_out)
     asked = [_on_repeats(text)]
     if documents is not None:
         asked.append(_in_context(model, documents, prefix))
@@ -156,9 +158,11 @@ def ablate_heads(
         arrays={**sets.labels(), **arrays, "tokens": (text.tokens.numpy(), ("text", "position"))},
         axes={"removed": list(sets.tested), "repeat": range(1, repeats + 1), **_named(documents)},
         settings={
-            **{"seq_len": seq_len, "repeats": repeats, "prefix_len": text.prefix_len, "n_seqs": n_seqs},
+            **text.layout,
+            "n_seqs": n_seqs,
+            **text.settings,
             **{"heads": list(map(str, tested)), "method": method, "controls": controls, "alone": alone},
-            **{"seed": seed, "prefix": prefix, "documents_sha256": None if documents is None else sha256_of(documents)},
+            "documents_sha256": None if documents is None else sha256_of(documents),
         },
         provenance=provenance(model.provenance, tokens=text.tokens, prefix=prefix, seed=seed),
     )

@@ -26,7 +26,7 @@ other head would do: a receiver may find its keys by several.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, Unpack, get_args
 
 import numpy as np
 import torch
@@ -38,7 +38,7 @@ from interp.analyses.ablation_sets import Controlled, Sets
 from interp.analyses.components import Component, Head, HeadName, heads_of
 from interp.analyses.induction import pattern_scores
 from interp.analyses.reference_values import recorded
-from interp.analyses.repeated import Progress, RepeatedText, repeated_text
+from interp.analyses.repeated import LeftOut, Progress, RepeatedText, repeated_text
 from interp.edits import Edit, Selected
 from interp.errors import UsageError
 from interp.hooks import HookPoint, Hooks
@@ -122,11 +122,13 @@ def head_links(
     prefix: PrefixPolicy = "doc",
     budget: int = 2**30,
     progress: Progress | None = None,
+    **left_out: Unpack[LeftOut],
 ) -> HeadLinks:
     """Block the direct path from every sender into every receiver's K, Q or V input, one at a time.
 
     Heads are named `"18.6"`, `(18, 6)` or as components. `controls`: how many other heads of a sender's layer, none of
-    the senders, are blocked beside it; all there are, where they are fewer.
+    the senders, are blocked beside it; all there are, where they are fewer. `left_out` are tokens that the texts never
+    hold (`LeftOut`).
 
     Raises `UsageError` for a receiver that does not lie behind a sender, for heads that the model does not have, and
     for models in which what a head writes is normalised before another reads it.
@@ -136,7 +138,7 @@ def head_links(
     sets = Sets.drawn(
         model.config, {str(sender): (sender,) for sender in sending}, controls, seed=seed, without=sending
     )
-    text = repeated_text(model, seq_len=seq_len, repeats=repeats, n_seqs=n_seqs, seed=seed, prefix=prefix)
+    text = repeated_text(model, seq_len=seq_len, repeats=repeats, n_seqs=n_seqs, seed=seed, prefix=prefix, **left_out)
     links = _Links.recorded(model, text, sets, receiving, path, method, budget)
     found = links.swept(budget, progress)
     compared = [sets.compared(name, *values, ("receiver", "text"), axis="sender") for name, values in found.items()]
@@ -149,8 +151,10 @@ def head_links(
         },
         axes={"sender": list(sets.tested), "receiver": list(map(str, receiving))},
         settings={
-            **{"seq_len": seq_len, "repeats": repeats, "prefix_len": text.prefix_len, "n_seqs": n_seqs},
-            **{"path": path, "method": method, "controls": controls, "seed": seed, "prefix": prefix},
+            **text.layout,
+            "n_seqs": n_seqs,
+            **text.settings,
+            **{"path": path, "method": method, "controls": controls},
         },
         provenance=provenance(model.provenance, tokens=text.tokens, prefix=prefix, seed=seed),
     )

@@ -106,6 +106,12 @@ class TestOnARandomModel:
         with pytest.raises(BudgetError, match="the budget is"):
             ablate_heads(MODEL, HEADS, **SHORT, budget=20_000)
 
+    def test_texts_leave_out_what_is_to_be_left_out(self) -> None:
+        settings = {"seq_len": 6, "n_seqs": 2, "controls": 1, "prefix": "none"}
+        found = ablate_heads(tiny(), ["1.4"], exclude_most=50, counts=-np.arange(67.0) + 67, **settings)
+        assert found["tokens"].min() >= 50
+        assert found.settings["exclude_most"] == 50
+
     def test_progress_counts_the_texts_of_all_runs(self) -> None:
         seen: list[tuple[int, int]] = []
         ablate_heads(MODEL, HEADS, **SHORT, budget=170_000, progress=lambda *at: seen.append(at))

@@ -100,6 +100,11 @@ class TestOnRandomModels:
         assert np.abs(found["nll"][0, 0] - found["nll"][0, 2]).min() > 1e-5
         assert list(head_links(tiny(), ["0.1"], ["2.0", "2.3"], path="q", **SHORT)["kv_head"]) == [-1, -1]
 
+    def test_texts_leave_out_what_is_to_be_left_out(self) -> None:
+        found = head_links(tiny(), ["0.1"], ["1.2"], exclude_least=50, counts=67 - np.arange(67.0), **SHORT)
+        assert found["tokens"].max() < 17
+        assert found.settings["exclude_least"] == 50
+
     def test_controls_are_of_the_senders_layer_and_none_of_the_senders(self) -> None:
         found = head_links(tiny(), ["0.1", "0.4", "1.0"], ["2.1"], **{**SHORT, "controls": 20})
         assert list(found["controls"]) == [4, 4, 5]

@@ -345,14 +345,12 @@ def test_out_saves_the_result_and_its_figure(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("loaded")
 def test_induction_ranks_the_known_heads_first(run: Run) -> None:
-    code, printed, _ = run("induction", "--n-seqs", "2", "--json", "-q")
+    code, printed, _ = run("induction", "--n-seqs", "2", "--ablate-top", "0", "--json", "-q")
     document = json.loads(printed)
     assert code == 0
     assert len(document["table"]) == 270
     best = {f"{row['layer']}.{row['head']}" for row in document["table"][:4]}
     assert {"18.6", "17.3"} <= best
-    _, printed, _ = run("induction", "--n-seqs", "2", "--top", "3", "-q")
-    assert len([line for line in printed.splitlines() if line[:1].isdigit()]) == 3
 
 
 @pytest.mark.usefixtures("loaded")

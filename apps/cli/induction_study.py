@@ -1,0 +1,163 @@
+"""The steps of `interp induction`: scores, what repetition is worth, what heads copy, and what they cause."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from interp.analyses.components import Component, Head, heads_of
+from interp.analyses.composition import composition
+from interp.analyses.copying import Score, copying_scores
+from interp.analyses.head_ablation import ablate_heads
+from interp.analyses.head_links import head_links
+from interp.analyses.in_context import Places, documents_as_tokens, in_context_score
+from interp.analyses.induction import InductionScores, score_heads
+from interp.analyses.removal import Method
+from interp.analyses.repeat_loss import repeat_loss
+from interp.apps.cli.options import Common
+from interp.apps.cli.session import working
+from interp.errors import UsageError
+from interp.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from interp.analyses.documents import Document
+    from interp.models.transformer import Transformer
+
+COPIES: tuple[Score, ...] = ("ov_eigenvalue", "behavioural", "ioi_copy")
+ABLATED = {"seq_len": 25, "n_seqs": 8}
+"""Texts on which heads are taken away, at most so long and so many: every set of heads reads them all."""
+FEEDERS = 2  # previous-token heads whose links are tested
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What `interp induction` was asked for."""
+
+    seq_len: int
+    repeats: int
+    n_seqs: int
+    exclude_most: int
+    exclude_least: int
+    ablate_top: int
+    ablate: str | None
+    method: Method
+    controls: int
+    composition: bool
+    documents: "Sequence[Document] | None"
+
+    def texts(self, common: Common) -> dict[str, Any]:
+        """Which random texts are read."""
+        left_out = {"exclude_most": self.exclude_most, "exclude_least": self.exclude_least}
+        layout = {"seq_len": self.seq_len, "repeats": self.repeats, "n_seqs": self.n_seqs}
+        return {**layout, **left_out, "seed": common.seed, "prefix": common.prefix}
+
+    def fewer_texts(self, common: Common) -> dict[str, Any]:
+        """Those on which heads are taken away."""
+        layout = {"seq_len": min(self.seq_len, ABLATED["seq_len"]), "n_seqs": ABLATED["n_seqs"]}
+        return {**self.texts(common), **layout}
+
+
+@dataclass
+class Findings:
+    """The scores, further results by the name that they are saved under, and what is to be said beside them."""
+
+    scores: InductionScores
+    others: dict[str, Result] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def study(model: "Transformer", asked: Request, common: Common) -> Findings:
+    """All that was asked for, in turn. What the model cannot do is refused before anything is computed."""
+    named = _checked(model, asked, common)
+    with working("Scoring heads", common) as progress:
+        found = Findings(score_heads(model, **asked.texts(common), progress=progress))
+    with working("Measuring what repetition is worth", common) as progress:
+        found.others["repeat_loss"] = repeat_loss(model, **asked.texts(common), progress=progress)
+    _copying(model, found, common)
+    tested = named or _best(model, found.scores, asked.ablate_top)
+    if tested:
+        with working("Taking heads away, and others to compare", common) as progress:
+            found.others["ablation"] = ablate_heads(
+                model, tested, method=asked.method, controls=asked.controls, progress=progress,
+                **asked.fewer_texts(common),
+            )  # fmt: skip
+    if asked.composition:
+        _composed(model, found, tested or _best(model, found.scores, 1), asked, common)
+    if asked.documents is not None:
+        _in_context(model, found, tested, asked, common)
+    return found
+
+
+def _checked(model: "Transformer", asked: Request, common: Common) -> tuple[Component, ...]:
+    """The heads that the request names, none where it takes the best. Raises `UsageError` for what cannot be done."""
+    count = model.config.n_layers * model.config.n_heads
+    if asked.ablate_top > count:
+        raise UsageError(f"--ablate-top is {asked.ablate_top}; this model has {count} heads.")
+    if asked.documents is not None:
+        documents_as_tokens(model, asked.documents, length=Places().length, prefix=common.prefix)
+    return () if asked.ablate is None else heads_of(model, [word.strip() for word in asked.ablate.split(",")])
+
+
+def _best(model: "Transformer", scores: InductionScores, count: int) -> tuple[Component, ...]:
+    """The heads that match prefixes best."""
+    return heads_of(model, _heads_in(scores.ranked(count))) if count else ()
+
+
+def _heads_in(frame: "pd.DataFrame") -> list[Head]:
+    """(layer, head) of every row."""
+    return [(int(layer), int(head)) for layer, head in zip(frame["layer"], frame["head"], strict=True)]
+
+
+def _unless_refused(found: Findings, name: str, what: str, run: Callable[[], Result]) -> None:
+    """One more result, or the reason why this model has none: what was found so far is not thrown away."""
+    try:
+        found.others[name] = run()
+    except UsageError as reason:
+        found.notes.append(f"No {what}: {reason}")
+
+
+def _copying(model: "Transformer", found: Findings, common: Common) -> None:
+    """What each head copies."""
+    with working("Measuring what heads copy", common) as progress:
+        how: dict[str, Any] = {"seed": common.seed, "prefix": common.prefix, "progress": progress}
+        _unless_refused(found, "copying", "copying scores", lambda: copying_scores(model, which=COPIES, **how))
+
+
+def _composed(
+    model: "Transformer", found: Findings, receivers: Sequence[Component], asked: Request, common: Common
+) -> None:
+    """Composition of all heads, and the links from the best previous-token heads below the receivers into these."""
+    with working("Composing heads", common) as progress:
+        _unless_refused(
+            found, "composition", "composition", lambda: composition(model, seed=common.seed, progress=progress)
+        )
+    senders = _feeders(found.scores, below=min(receiver.layer for receiver in receivers))
+    if not senders:
+        found.notes.append("No links: a head of the first layer is among those tested, and reads from no other.")
+        return
+    with working("Blocking the paths that feed them", common) as progress:
+        how = {**asked.fewer_texts(common), "controls": asked.controls, "progress": progress}
+        _unless_refused(found, "links", "links", lambda: head_links(model, senders, receivers, **how))
+
+
+def _feeders(scores: InductionScores, below: int) -> list[Head]:
+    """The best previous-token heads of the layers below one."""
+    ranked = scores.top("previous_token", scores["previous_token"].size)
+    return _heads_in(ranked[ranked["layer"] < below].head(FEEDERS))
+
+
+def _in_context(
+    model: "Transformer", found: Findings, tested: Sequence[Component], asked: Request, common: Common
+) -> None:
+    """The score of the documents, and what becomes of it without the tested heads together."""
+    with working("Reading documents", common) as progress:
+        found.others["in_context"] = in_context_score(
+            model, asked.documents, seed=common.seed, prefix=common.prefix, progress=progress
+        )
+    if tested:
+        with working("Reading documents without the heads, and without others", common) as progress:
+            found.others["in_context_ablation"] = ablate_heads(
+                model, tested, method=asked.method, controls=asked.controls, alone=False, documents=asked.documents,
+                progress=progress, **asked.fewer_texts(common),
+            )  # fmt: skip
