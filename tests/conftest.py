@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import jaxtyping
 import pytest
 import torch
+import typechecking
 
 if TYPE_CHECKING:
     from interp.models.transformer import Transformer
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may wait for a hub
-jaxtyping.install_import_hook("interp", "typechecking.check")
+typechecking.install()
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
