@@ -47,6 +47,20 @@ def gemma3() -> "Transformer":
     return interp.load("gemma3-270m", device="cpu")
 
 
+@pytest.fixture(scope="session")
+def published_smollm2() -> torch.nn.Module:
+    """The default model as `transformers` itself reads and dequantises its file, loaded once. Leave it as it is."""
+    from published import parsed_once
+    from transformers import AutoModelForCausalLM
+
+    import interp
+
+    path = interp.pull("smollm2-135m")
+    with parsed_once():
+        hf = AutoModelForCausalLM.from_pretrained(str(path.parent), gguf_file=path.name, dtype=torch.float32)
+    return hf.eval().requires_grad_(False)
+
+
 @pytest.fixture
 def two_threads() -> Iterator[None]:
     """For real models beside the reference, whose order of summing, and so its rounding, depends on the threads."""
