@@ -32,7 +32,7 @@ browser:  ## a Chromium for the tests of HTML pages, installed with apt if there
 # Two processes with one thread each: most models are tiny, and threads that wait for each other cost more than they give.
 test: export OMP_NUM_THREADS = 1
 test: $(READY) browser  ## all tests
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(READY)  ## style, imports, formatting
 	@$(BIN)/ruff check .

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import jaxtyping
 import pytest
 import torch
+import typechecking
 
 if TYPE_CHECKING:
     from interp.models.transformer import Transformer
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may wait for a hub
-jaxtyping.install_import_hook("interp", "typechecking.check")
+typechecking.install()
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
@@ -44,6 +45,20 @@ def gemma3() -> "Transformer":
 
     interp.pull("gemma3-270m", accept_terms=True)
     return interp.load("gemma3-270m", device="cpu")
+
+
+@pytest.fixture(scope="session")
+def published_smollm2() -> torch.nn.Module:
+    """The default model as `transformers` itself reads and dequantises its file, loaded once. Leave it as it is."""
+    from published import parsed_once
+    from transformers import AutoModelForCausalLM
+
+    import interp
+
+    path = interp.pull("smollm2-135m")
+    with parsed_once():
+        hf = AutoModelForCausalLM.from_pretrained(str(path.parent), gguf_file=path.name, dtype=torch.float32)
+    return hf.eval().requires_grad_(False)
 
 
 @pytest.fixture

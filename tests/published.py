@@ -1,10 +1,14 @@
 """Tiny published models on disk, written by the libraries that define the formats: `transformers` and `gguf`."""
 
+import functools
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import gguf
 import numpy as np
+import pytest
 import torch
 from tiny import reference, tiny
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -34,6 +38,14 @@ _GGUF_NAMES = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
 }
+
+
+@contextmanager
+def parsed_once() -> Iterator[None]:
+    """Within, `gguf` parses each file once, however often `transformers` asks: a vocabulary takes it many seconds."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(gguf, "GGUFReader", functools.cache(gguf.GGUFReader))
+        yield
 
 
 def small_tokenizer() -> Tokenizer:

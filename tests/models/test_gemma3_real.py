@@ -1,11 +1,13 @@
 """Gemma 3 270M, real weights out of its GGUF file: the same as in `transformers`, which reads that file by itself."""
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from published import parsed_once
 
 import interp
 from interp.models.tokenizer import Tokenizer
@@ -30,9 +32,10 @@ PICKED = [
 
 
 @pytest.fixture(scope="module")
-def file() -> Path:
+def file() -> Iterator[Path]:
     """The file in the cache; to run these tests is to accept the Gemma Terms of Use."""
-    return interp.pull("gemma3-270m", accept_terms=True)
+    with parsed_once():
+        yield interp.pull("gemma3-270m", accept_terms=True)
 
 
 @pytest.fixture(scope="module")

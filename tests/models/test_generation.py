@@ -4,7 +4,6 @@ import pytest
 import torch
 from tiny import BASE, CONFIGS, random_tokens, tiny
 
-import interp
 from interp import edits
 from interp.errors import UsageError
 from interp.models.kv_cache import KVCache
@@ -161,12 +160,10 @@ def test_a_text_can_be_a_stop(smollm2: Transformer) -> None:
 
 
 @pytest.mark.slow
-def test_the_real_model_writes_what_transformers_writes(smollm2: Transformer) -> None:
+def test_the_real_model_writes_what_transformers_writes(
+    smollm2: Transformer, published_smollm2: torch.nn.Module
+) -> None:
     """Greedy, 64 tokens, five prompts, token for token; alone and as one batch."""
-    from transformers import AutoModelForCausalLM
-
-    path = interp.pull("smollm2-135m")
-    hf = AutoModelForCausalLM.from_pretrained(str(path.parent), gguf_file=path.name, dtype=torch.float32).eval()
     prompts = [
         "The Eiffel Tower is located in the city of",
         "When Mary and John went to the store, John gave a drink to",
@@ -178,7 +175,7 @@ def test_the_real_model_writes_what_transformers_writes(smollm2: Transformer) ->
     together = smollm2.generate(tokens, 64, mask=mask)[:, tokens.shape[1] :]
     for prompt, row in zip(prompts, together, strict=True):
         alone = smollm2.to_tokens(prompt)
-        theirs = hf.generate(
+        theirs = published_smollm2.generate(
             alone, attention_mask=torch.ones_like(alone), max_new_tokens=64, do_sample=False, eos_token_id=None
         )
         assert torch.equal(smollm2.generate(alone, 64), theirs)

@@ -7,7 +7,6 @@ import pytest
 import torch
 from tiny import CONFIGS, LLAMA_CONFIGS, random_tokens, reference, tiny
 
-import interp
 from interp.models.transformer import Transformer
 
 named_configs = pytest.mark.parametrize("name", LLAMA_CONFIGS)
@@ -103,16 +102,6 @@ TEXTS = (
 )
 
 
-@pytest.fixture(scope="module")
-def hf_smollm2() -> torch.nn.Module:
-    """The default model as `transformers` itself reads and dequantises its file."""
-    from transformers import AutoModelForCausalLM
-
-    path = interp.pull("smollm2-135m")
-    hf = AutoModelForCausalLM.from_pretrained(str(path.parent), gguf_file=path.name, dtype=torch.float32)
-    return hf.eval().requires_grad_(False)
-
-
 def long_text(smollm2: Transformer, length: int) -> str:
     """Natural English of about that many tokens: this very project's licence."""
     from pathlib import Path
@@ -124,44 +113,45 @@ def long_text(smollm2: Transformer, length: int) -> str:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("two_threads")
-def test_the_default_model_gives_the_reference_logits(smollm2: Transformer, hf_smollm2: torch.nn.Module) -> None:
+def test_the_default_model_gives_the_reference_logits(smollm2: Transformer, published_smollm2: torch.nn.Module) -> None:
     """Within 2e-4 on five natural texts of 8 to 1,000 tokens, one by one and in padded batches.
 
     Like is compared with like: the reference's own logits move by 2.7e-4 between a text alone and in a batch.
     """
     texts = [*TEXTS, long_text(smollm2, 150), long_text(smollm2, 1000)]
-    for text in texts:
-        tokens = smollm2.to_tokens(text)
-        assert (smollm2(tokens) - hf_smollm2(tokens, use_cache=False).logits).abs().max() < 2e-4
+    alone = {text: smollm2(smollm2.to_tokens(text)) for text in texts}
+    for text, logits in alone.items():
+        theirs = published_smollm2(smollm2.to_tokens(text), use_cache=False).logits
+        assert (logits - theirs).abs().max() < 2e-4
     batches = [texts[:4], [texts[0], texts[4]]]
     for batch, side in itertools.product(batches, ("left", "right")):
         tokens, mask = smollm2.to_batch(batch, side=side)
         positions = (mask.long().cumsum(-1) - 1).clamp(min=0)
-        theirs = hf_smollm2(tokens, attention_mask=mask.long(), position_ids=positions, use_cache=False).logits
+        theirs = published_smollm2(tokens, attention_mask=mask.long(), position_ids=positions, use_cache=False).logits
         logits = smollm2(tokens, mask)
         assert (logits - theirs)[mask].abs().max() < 2e-4
         for index, text in enumerate(batch):
-            assert (logits[index, mask[index]] - smollm2(smollm2.to_tokens(text))[0]).abs().max() < 2e-4
+            assert (logits[index, mask[index]] - alone[text][0]).abs().max() < 2e-4
 
 
 def test_short_and_long_texts_lose_no_more_than_the_reference_does(
-    smollm2: Transformer, hf_smollm2: torch.nn.Module
+    smollm2: Transformer, published_smollm2: torch.nn.Module
 ) -> None:
     """Against our own float64 run, whatever form of the matrix product the number of rows brings with it."""
     tokens, exact = smollm2.to_tokens(long_text(smollm2, 150)), copy.deepcopy(smollm2).double()
     for length in (1, 2, 3, 5, 8, 11, 20, 60, 150):
         truth = exact(tokens[:, :length])
-        ours, theirs = smollm2(tokens[:, :length]), hf_smollm2(tokens[:, :length], use_cache=False).logits
+        ours, theirs = smollm2(tokens[:, :length]), published_smollm2(tokens[:, :length], use_cache=False).logits
         off, usual = (float((logits - truth).abs().max()) for logits in (ours, theirs))
         assert off <= 1.5 * usual, f"{length} tokens: {off:.1e}, the reference {usual:.1e}"
 
 
 @pytest.mark.slow
-def test_greedy_continuations_are_the_references(smollm2: Transformer, hf_smollm2: torch.nn.Module) -> None:
+def test_greedy_continuations_are_the_references(smollm2: Transformer, published_smollm2: torch.nn.Module) -> None:
     """Twenty tokens by full forward passes, on three prompts, token for token."""
     for text in TEXTS:
         tokens = smollm2.to_tokens(text)
-        theirs = hf_smollm2.generate(
+        theirs = published_smollm2.generate(
             tokens, max_new_tokens=20, do_sample=False, eos_token_id=None, attention_mask=torch.ones_like(tokens)
         )
         for _ in range(20):
