@@ -266,10 +266,11 @@ def _baselines(config: "ModelConfig", draws: int, seed: int, like: Tensor) -> di
         shapes = [(draws, config.d_model, config.d_head)] * 3 + [(draws, config.d_head, config.d_model)]
         return HeadWeights(*(torch.randn(shape, generator=generator).to(like) for shape in shapes))
 
-    scores = _composed(_writes(drawn()), _readers(drawn()))
+    writes, readers = _writes(drawn()), _readers(drawn())
+    scores = [_composed(sender, readers) for sender in writes.split(1)]  # one at a time: wide heads take much room
     found: dict[str, np.ndarray] = {}
     for name in dict.fromkeys(BASELINES.values()):
-        values = torch.stack([scores[kind] for kind in KINDS if BASELINES[kind] == name]).double()
+        values = torch.stack([each[kind] for each in scores for kind in KINDS if BASELINES[kind] == name]).double()
         found |= {name: values.mean().cpu().numpy(), f"{name}_sd": values.std().cpu().numpy()}
     return found
 
