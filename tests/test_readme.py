@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from collections import Counter
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
@@ -19,15 +20,20 @@ def blocks(language: str) -> list[str]:
     return [code for named, code in fenced if named == language]
 
 
-def shown_tree() -> dict[str, str]:
-    """path -> what the tree says about it. Two spaces of indent a level; folders end in a slash."""
-    shown, parents = {}, []
+def tree_lines() -> list[tuple[str, str]]:
+    """(path, what the tree says about it), a line each. Two spaces of indent a level; folders end in a slash."""
+    shown, parents = [], []
     for line in blocks("")[0].splitlines():
         depth = (len(line) - len(line.lstrip())) // 2
         name, _, says = line.strip().partition(" ")
         parents = [*parents[:depth], name]
-        shown["".join(parents)] = says.strip()
+        shown.append(("".join(parents), says.strip()))
     return shown
+
+
+def shown_tree() -> dict[str, str]:
+    """path -> what the tree says about it."""
+    return dict(tree_lines())
 
 
 def line_for(path: Path) -> str:
@@ -41,6 +47,10 @@ def test_the_tree_shows_every_module_and_nothing_else() -> None:
     shown = {path for path in shown_tree() if path.endswith(".py")}
     assert [line_for(path) for name, path in modules.items() if name not in shown] == []
     assert [path for path in shown_tree() if not (tree.ROOT / path).exists()] == []
+
+
+def test_the_tree_shows_nothing_twice() -> None:
+    assert [path for path, count in Counter(path for path, _ in tree_lines()).items() if count > 1] == []
 
 
 def test_the_tree_says_something_about_everything() -> None:

@@ -58,7 +58,9 @@ app.command("generate", epilog=generate.EPILOG, short_help="A continuation of a 
     generate.generate
 )
 app.command("lens", epilog=lens.EPILOG, short_help="What each layer would say next.")(lens.lens)
-app.command("induction", epilog=induction.EPILOG, short_help="Scores of every attention head.")(induction.induction)
+app.command("induction", epilog=induction.EPILOG, short_help="Induction heads, and what they cause.")(
+    induction.induction
+)
 app.command("heads", epilog=heads.EPILOG, short_help="What every attention head looks at.")(heads.heads)
 app.command("trace", epilog=trace.EPILOG, short_help="Where restoring one state brings a fact back.")(trace.trace)
 app.command("patch", epilog=patch.EPILOG, short_help="What one value of another run would change.")(patch.patch)

@@ -1,6 +1,5 @@
 """The loss by repeat: that of the full logits, exact on a model written by hand, and much lower on the real one."""
 
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,7 +66,7 @@ def test_a_circuit_made_by_hand_guesses_at_first_and_is_certain_in_every_later_r
     np.testing.assert_allclose(loss["gain"][1:], guessed - known, atol=1e-5)
 
 
-def test_the_real_model_is_much_better_the_second_time_and_no_worse_after_it(smollm2: "Transformer") -> None:
+def test_the_real_model_is_much_better_in_every_later_repeat(smollm2: "Transformer") -> None:
+    """More repeats do not help every time: the fourth is a little worse than the third."""
     loss = repeat_loss(smollm2, seq_len=25, repeats=4, n_seqs=8)
-    assert loss["gain_low"][1] > 4
-    assert all(earlier > later for earlier, later in pairwise(loss["mean"][:2]))
+    assert (loss["gain_low"][1:] > 4).all()
