@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 UNBROKEN = 32  # wider values may wrap
 PIPE_WIDTH = 160
+GAP = 3  # what parts a column from the next, at most
 BROKEN_PIPE = 141  # what a shell reports for a program that its reader left, as in `interp points | head`
 
 
@@ -98,8 +99,29 @@ def _console() -> "Console":
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> "RenderableType":
     """A table of literal texts (brackets are not markup); columns whose name ends in `>` stand to the right.
 
-    Where the window is too narrow, headings take several lines so that values stay whole.
+    Where the window is too narrow, headings take several lines so that values stay whole; where that does not help,
+    the columns that have no room stand below, behind the first one once more.
     """
+    from rich.console import Group
+
+    widths = _column_widths(columns, rows)
+    blocks = _blocks(widths)
+    parts = [
+        _one_table(
+            [columns[place] for place in block],
+            [[row[place] for place in block] for row in rows],
+            [widths[place] for place in block],
+            title if block is blocks[0] else None,
+        )
+        for block in blocks
+    ]
+    return Group(parts[0], *(piece for part in parts[1:] for piece in ("", part)))
+
+
+def _one_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], widths: Sequence[int | None], title: str | None
+) -> "RenderableType":
+    """As wide as its columns are."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -112,7 +134,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | No
         pad_edge=False,
         padding=(0, 2, 0, 0),
     )
-    for column, width in zip(columns, _column_widths(columns, rows), strict=True):
+    for column, width in zip(columns, widths, strict=True):
         heading, right = column.removesuffix(">"), column.endswith(">")
         drawn.add_column(Text(heading), justify="right" if right else "left", overflow="fold", width=width)
     for row in rows:
@@ -126,10 +148,25 @@ def _column_widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> lis
 
     headings = [column.removesuffix(">") for column in columns]
     widest = [max((cell_len(row[place]) for row in rows), default=0) for place in range(len(columns))]
-    if sum(map(max, map(len, headings), widest)) + 3 * len(columns) <= _width():
+    if sum(map(max, map(len, headings), widest)) + GAP * len(columns) <= _width():
         return [None] * len(columns)
     words = [max(map(len, heading.split()), default=0) for heading in headings]
     return [max(pair) if pair[1] <= UNBROKEN else None for pair in zip(words, widest, strict=True)]
+
+
+def _blocks(widths: Sequence[int | None]) -> list[list[int]]:
+    """Columns that stand side by side; every block but the first begins with the first column once more."""
+    if None in widths:  # what may wrap makes room
+        return [list(range(len(widths)))]
+    taken = [(width or 0) + GAP for width in widths]
+    blocks, left = [[0]], _width() - taken[0]
+    for place in range(1, len(widths)):
+        if taken[place] > left and len(blocks[-1]) > 1:
+            blocks.append([0])
+            left = _width() - taken[0]
+        blocks[-1].append(place)
+        left -= taken[place]
+    return blocks
 
 
 def show_token(text: str) -> str:

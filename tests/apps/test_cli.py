@@ -586,6 +586,21 @@ def test_in_a_narrow_window_headings_give_way_and_values_do_not(
     assert lines[-1].split() == ["all", "together", "+2.615", "[b]no"]
 
 
+def test_columns_that_have_no_room_stand_below_behind_the_first_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    show(table(["head", "previous>", "delimiter>", "agreement>"], [("18.6", "0.001", "0.002", "0.003")], "Title"))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip("─")]
+    assert lines == [
+        ["Title"],
+        ["head", "previous", "delimiter"],
+        ["18.6", "0.001", "0.002"],
+        ["head", "agreement"],
+        ["18.6", "0.003"],
+    ]
+
+
 def test_a_reader_that_leaves_early_causes_no_complaint(smollm2: "Transformer") -> None:
     command = [sys.executable, "-m", "interp", "points", "--quiet"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
