@@ -83,6 +83,21 @@ _ALL = (
         },
     ),
     Analysis(
+        name="attribution",
+        question="Which parts of the residual stream write for the answer, and which against it?",
+        module="interp.analyses.attribution",
+        function_name="direct_logit_attribution",
+        papers=("Elhage et al. 2021, transformer-circuits.pub/2021/framework", "Wang et al. 2022, arXiv 2211.00593"),
+        settings={
+            "by": "what the stream is taken apart into: sublayer, head, source, head_source, neuron or expert",
+            "position": "the position whose logits are explained; the last by default",
+            "mask": "which tokens are real, where texts are padded",
+            "prefix": "what stands before a text: doc, none or chat",
+            "seed": "seed of the bootstrap intervals over prompts",
+            "max_bytes": "memory for what is recorded at once",
+        },
+    ),
+    Analysis(
         name="induction",
         question="Which heads look at what followed the same token earlier?",
         module="interp.analyses.induction",

@@ -7,10 +7,10 @@ score for every token,
     full    W_U · norm_f(v) + b   as if v were the whole stream: with its own statistics, biases and soft-cap
     None    W_U · v               the bare product
 
-and is named by the tokens of the highest and of the lowest scores. Gains differ from dimension to dimension, so that the
-bare product ranks tokens otherwise than v moves their logits. The final norm also divides, by a number that depends on
-the whole stream and not on v alone: `gain` gives orders and ratios of what v adds to the logits, not their size (that
-is direct logit attribution).
+and is named by the tokens of the highest and of the lowest scores. Gains differ from dimension to dimension, so that
+the bare product ranks tokens otherwise than v moves their logits. The final norm also divides, by a number that depends
+on the whole stream and not on v alone: `gain` gives orders and ratios of what v adds to the logits, not their size
+(that is direct logit attribution).
 
 Paper: Geva et al. 2022, "Transformer feed-forward layers build predictions by promoting concepts in the vocabulary
 space" (arXiv 2203.14680), where value vectors are read by the bare product.
