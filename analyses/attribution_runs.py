@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
-import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.analyses.folded import wide
 from interp.analyses.vocabulary import token_id, token_texts
 from interp.cache import ActivationCache
 from interp.errors import UsageError
@@ -98,11 +98,6 @@ def _check(model: "Transformer", by: By) -> None:
         )
     if by == "expert" and not experts:
         raise UsageError("This model has no mixture of experts. Take by='neuron', or by='sublayer'.")
-
-
-def wide(value: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
-    """Halves as float32."""
-    return value if value.dtype == torch.float64 else value.float()
 
 
 # ------------------------------------------------------------------------------------------------- what was asked

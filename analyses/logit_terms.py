@@ -21,7 +21,8 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.analyses.attribution_runs import By, Recorded, wide
+from interp.analyses.attribution_runs import By, Recorded
+from interp.analyses.folded import read_through, wide
 from interp.models.norm import PlainNorm
 
 Reader = Float[Tensor, "prompt d_model"]
@@ -55,7 +56,7 @@ def logit_terms(run: Recorded, asked: Reader, by: By) -> Iterator[Terms]:
 
 def pulled_back(norm: PlainNorm, scale: Float[Tensor, "prompt 1"], asked: Reader) -> Reader:
     """The vector u for which u · x = asked · norm(x), but for the norm's bias, while the divisor stays what it was."""
-    return norm.centre(asked * norm.gain) / scale
+    return read_through(norm, asked.mT).mT / scale
 
 
 def _attention(run: Recorded, layer: int, reader: Reader, by: By) -> Iterator[Terms]:

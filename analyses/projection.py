@@ -27,15 +27,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.analyses.folded import unembedded, wide
 from interp.errors import UsageError
 
 if TYPE_CHECKING:
     from interp.models.transformer import Transformer
 
 FinalNorm = Literal["gain", "full"]
-
-COLUMNS = 8192
-"""How many tokens of the vocabulary are multiplied with at a time, which bounds copies of weights in half precision."""
 
 
 @dataclass(frozen=True)
@@ -86,12 +84,8 @@ def _scores(
     model: "Transformer", vectors: Float[Tensor, "vector d_model"], final_norm: FinalNorm | None
 ) -> Float[Tensor, "vector d_vocab"]:
     if final_norm == "full":
-        scores = model.unembed_residual(vectors.to(model.dtype))
-        return scores if scores.dtype == torch.float64 else scores.float()
-    norm = model.ln_final if final_norm == "gain" else None
-    wide = vectors if vectors.dtype == torch.float64 else vectors.float()
-    read = (wide if norm is None else norm.centre(wide) * norm.gain) * model.config.logit_scale
-    return torch.cat([read @ columns.to(read.dtype) for columns in torch.split(model.W_U, COLUMNS, -1)], -1)
+        return wide(model.unembed_residual(vectors.to(model.dtype)))
+    return unembedded(model, vectors, gained=final_norm == "gain")
 
 
 def _strongest(

@@ -51,12 +51,6 @@ class PlainNorm(nn.Module):
             return torch.addcmul(self.b.to(divided.dtype), divided, self.w.to(divided.dtype)).type_as(like)
         return divided.type_as(like).mul_(self.w)
 
-    @property
-    def gain(self) -> Float[Tensor, "d_model"]:
-        """What rows are multiplied with behind the division, in float32 or wider."""
-        gain = self.w.data if self.w.dtype == torch.float64 else self.w.data.float()
-        return 1 + gain if self.offset else gain
-
     def weights(self) -> dict[str, Tensor]:
         """Gain, and bias where there is one."""
         return {"w": self.w} if self.b is None else {"w": self.w, "b": self.b}
