@@ -98,6 +98,20 @@ _ALL = (
         },
     ),
     Analysis(
+        name="fact-attribution",
+        question="Which parts write the object of a fact, on the mean over the facts that the model knows?",
+        module="interp.analyses.attribution_facts",
+        function_name="attribute_facts",
+        papers=("Wang et al. 2022, arXiv 2211.00593", "Geva et al. 2023, arXiv 2304.14767"),
+        settings={
+            "by": "what the stream is taken apart into: sublayer, head, neuron or expert",
+            "foils": "relation: against the object of another fact of the relation; none: the object alone",
+            "prefix": "what stands before a prompt: doc, none or chat",
+            "seed": "seed of the foils and of the bootstrap intervals",
+            "max_bytes": "memory for what is recorded at once",
+        },
+    ),
+    Analysis(
         name="induction",
         question="Which heads look at what followed the same token earlier?",
         module="interp.analyses.induction",

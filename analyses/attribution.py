@@ -29,7 +29,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.analyses.attribution_runs import By, Question, Recorded, Texts, Token, needed_points
-from interp.analyses.intervals import ratio_interval
+from interp.analyses.intervals import mean_interval
 from interp.analyses.logit_terms import Terms, joined, logit_terms
 from interp.analyses.vocabulary import token_texts
 from interp.cache import ActivationCache
@@ -222,9 +222,8 @@ def _parts(terms: Sequence[Terms], contribution: np.ndarray, logits: np.ndarray,
 
 def _interval(contribution: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """95 % bootstrap bounds of the mean over prompts, for a block of parts at a time."""
-    ones = np.ones(len(contribution))
     blocks = [contribution[:, start : start + BLOCK] for start in range(0, contribution.shape[1], BLOCK)]
-    bounds = [ratio_interval(block.T, ones, seed=seed) for block in blocks]
+    bounds = [mean_interval(block.T, seed=seed) for block in blocks]
     return np.concatenate([low for low, _ in bounds]), np.concatenate([high for _, high in bounds])
 
 

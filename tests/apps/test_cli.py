@@ -45,7 +45,10 @@ def test_help_answers_before_anything_heavy_is_imported() -> None:
     assert {name.partition(".")[0] for name in done.stderr.split()} & HEAVY == set()
     assert all(
         command in done.stdout
-        for command in ("demo", "generate", "lens", "induction", "heads", "trace", "patch", "points", "facts", "models")
+        for command in (
+            *("demo", "generate", "lens", "attribute", "induction", "heads", "trace", "patch", "points", "facts"),
+            "models",
+        )
     )
 
 
@@ -63,6 +66,7 @@ def test_help_documents_the_exit_codes(run: Run) -> None:
         ("demo",),
         ("generate",),
         ("lens",),
+        ("attribute",),
         ("induction",),
         ("heads",),
         ("trace",),
