@@ -83,6 +83,22 @@ _ALL = (
         },
     ),
     Analysis(
+        name="lens-parts",
+        question="What does each sublayer or head point at, and what stands between attention and FFN?",
+        module="interp.analyses.lens_parts",
+        function_name="lens_parts",
+        papers=("nostalgebraist 2020, interpreting GPT: the logit lens", "Geva et al. 2023, arXiv 2304.14767"),
+        settings={
+            "of": "what is read: stream (every boundary), sublayer (what each writes) or head",
+            "answers": "tokens to follow (text of one token, or ids)",
+            "positions": "which positions to look at; the last by default",
+            "top_k": "how many of the most likely tokens to keep for each cell",
+            "row": "which text of a batch",
+            "prefix": "what stands before the text: doc, none or chat",
+            "max_bytes": "memory for one block of logits",
+        },
+    ),
+    Analysis(
         name="attribution",
         question="Which parts of the residual stream write for the answer, and which against it?",
         module="interp.analyses.attribution",
