@@ -99,6 +99,19 @@ _ALL = (
         },
     ),
     Analysis(
+        name="fact-lens",
+        question="At which depth can the object of a fact be read, on the mean over the facts that the model knows?",
+        module="interp.analyses.lens_facts",
+        function_name="lens_facts",
+        papers=("nostalgebraist 2020, interpreting GPT: the logit lens", "Geva et al. 2023, arXiv 2304.14767"),
+        settings={
+            "at": "where the stream is read: the last token of the prompt, or the last of the subject",
+            "prefix": "what stands before a prompt: doc, none or chat",
+            "seed": "seed of the bootstrap intervals",
+            "max_bytes": "memory for one batch of prompts, and for one block of logits",
+        },
+    ),
+    Analysis(
         name="attribution",
         question="Which parts of the residual stream write for the answer, and which against it?",
         module="interp.analyses.attribution",

@@ -130,7 +130,7 @@ def _questions(
     objects: dict[str, set[int]] = {}
     for fact in measured:
         objects.setdefault(fact.relation, set()).add(first[fact.id])
-    asked, excluded = [], {**filtered.skipped, **_unknown(filtered)}
+    asked, excluded = [], dict(filtered.left_out)
     for fact in filtered.known(measured):
         foil = None if foils == "none" else _other(fact, objects[fact.relation] - {first[fact.id]}, seed)
         if foil is None and foils == "relation":
@@ -141,12 +141,6 @@ def _questions(
         name, reason = next(iter(excluded.items()))
         raise UsageError(f"None of the {len(facts)} facts can be attributed; the first, {name!r}: {reason}")
     return asked, excluded
-
-
-def _unknown(filtered: KnownFacts) -> dict[str, str]:
-    """What the model says to the facts that it does not know."""
-    columns = zip(filtered.axes["fact"], filtered["known"], filtered["said"], strict=True)
-    return {str(name): f"the model says {str(said)!r}" for name, known, said in columns if not known}
 
 
 def _other(fact: Fact, tokens: set[int], seed: int) -> int | None:
