@@ -113,7 +113,7 @@ def test_completion_is_written_for_a_shell() -> None:
     ("words", "said"),
     [
         (["lense", "x"], "No such command 'lense'"),
-        (["lens"], "Missing argument 'TEXT'"),
+        (["lens"], "Give a TEXT, or --facts"),
         (["lens", "x", "--dtype", "int8"], "'float32', 'bfloat16', 'float16', 'float64'"),
         (["lens", "x", "--prefix", "bos"], "'doc', 'none', 'chat'"),
         (["lens", "x", "--top-k", "0"], "--top-k"),
