@@ -67,6 +67,15 @@ class KnownFacts(Result, kind="facts.known"):
         """Id of each fact that was not measured → why."""
         return dict(zip(map(str, self.axes["skipped"]), map(str, self["skip_reason"]), strict=True))
 
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Id of each fact that is not known → why it was skipped, or what the model says instead."""
+        columns = zip(self.axes["fact"], self["known"], self["said"], strict=True)
+        return {
+            **self.skipped,
+            **{str(name): f"the model says {str(said)!r}" for name, known, said in columns if not known},
+        }
+
     def figure(self) -> "Figure":
         """The share of known facts of each relation, with its interval, and the mean probability of the answer."""
         from interp.plots import ranked_bars

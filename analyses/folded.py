@@ -160,13 +160,13 @@ def embeddings(
 
 
 def unembedded(
-    model: "Transformer", rows: Float[Tensor, "rows d_model"], *, centred: bool = False
+    model: "Transformer", rows: Float[Tensor, "rows d_model"], *, centred: bool = False, gained: bool = True
 ) -> Float[Tensor, "rows d_vocab"]:
     """What rows that are added to the residual stream add to the logits, but for the final norm's division and bias.
 
-    `centred`: less their mean over the vocabulary, which no probability sees where logits are not capped. Soft-caps
-    come later, and are not in it.
+    `centred`: less their mean over the vocabulary, which no probability sees where logits are not capped. Without
+    `gained`, the bare product with W_U, as if there were no final norm. Soft-caps come later, and are not in it.
     """
-    read = written_through(model.ln_final, rows) * model.config.logit_scale
+    read = written_through(model.ln_final if gained else None, rows) * model.config.logit_scale
     logits = torch.cat([read @ wide(columns) for columns in torch.split(model.W_U, TEXTS_AT_ONCE, -1)], -1)
     return logits - logits.mean(-1, keepdim=True) if centred else logits

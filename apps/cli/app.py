@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 import interp
-from interp.apps.cli import demo, facts, generate, heads, induction, lens, models, patch, points, trace
+from interp.apps.cli import attribute, demo, facts, generate, heads, induction, lens, models, patch, points, trace
 from interp.apps.cli.output import write_error
 from interp.errors import InterpError, PointError
 
@@ -27,6 +27,7 @@ Examples:
   interp induction --top 5 --json
   interp heads --sort agreement
   interp trace "The Eiffel Tower is located in the city of" --subject "The Eiffel Tower"
+  interp attribute "The capital of France is" --answer " Paris" --foil " London"
   interp facts stats
   interp patch --pairs ioi --site z
   interp points "blocks.0.attn.*"
@@ -62,6 +63,9 @@ app.command("induction", epilog=induction.EPILOG, short_help="Induction heads, a
     induction.induction
 )
 app.command("heads", epilog=heads.EPILOG, short_help="What every attention head looks at.")(heads.heads)
+app.command("attribute", epilog=attribute.EPILOG, short_help="What every part wrote for an answer.")(
+    attribute.attribute
+)
 app.command("trace", epilog=trace.EPILOG, short_help="Where restoring one state brings a fact back.")(trace.trace)
 app.command("patch", epilog=patch.EPILOG, short_help="What one value of another run would change.")(patch.patch)
 app.command("points", epilog=points.EPILOG, short_help="The hook points of a model.")(points.points)

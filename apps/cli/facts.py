@@ -36,6 +36,8 @@ A file (.json, .jsonl, .csv, .parquet) has the columns subject, relation, templa
 paraphrases, counterfactual and id. known_1000.json and counterfact.json of ROME are read as they are.
 """
 
+BUNDLED = "bundled"  # what commands with another default take for the facts that come along
+
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 File = Annotated[
@@ -59,7 +61,7 @@ def list_facts(
 
     from interp.apps.cli.output import show, table, write_json
 
-    facts = _facts(file, relation)
+    facts = chosen_facts(file, relation)
     if as_json:
         write_json({"facts": [asdict(fact) for fact in facts]})
         return
@@ -126,20 +128,20 @@ def _shares(row: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _facts(file: Path | None, relations: list[str] | None) -> "tuple[Fact, ...]":
-    """Those of the file, or those that come along; all relations, or the ones named."""
+def chosen_facts(file: Path | str | None, relations: list[str] | None) -> "tuple[Fact, ...]":
+    """Those of the file, or for None and "bundled" those that come along; all relations, or the ones named."""
     from interp.analyses.fact_data import bundled_facts
     from interp.fact_files import read_facts
     from interp.facts import of_relations
 
-    facts = bundled_facts() if file is None else read_facts(file)
+    facts = bundled_facts() if file is None or str(file) == BUNDLED else read_facts(file)
     return of_relations(facts, relations) if relations else facts
 
 
 def _filtered(file: Path | None, relations: list[str] | None, common: Common) -> "KnownFacts":
     from interp.apps.cli.session import load_model, working
 
-    facts = _facts(file, relations)  # answers before torch is imported
+    facts = chosen_facts(file, relations)  # answers before torch is imported
     model = load_model(common)
     from interp.analyses.fact_filter import filter_facts
 

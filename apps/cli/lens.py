@@ -1,9 +1,11 @@
 """`interp lens`: what the model would say if it stopped after each layer."""
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from interp.apps.cli.facts import Relations, chosen_facts
 from interp.apps.cli.options import Common, with_common
 
 if TYPE_CHECKING:
@@ -11,48 +13,150 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from interp.analyses.lens import LensResult
+    from interp.analyses.lens_facts import FactLens
+    from interp.analyses.lens_parts import PartLens
+    from interp.facts import Fact
+    from interp.models.transformer import Transformer
+
+HEADS = 15  # heads that are shown, those that rank the followed token highest
 
 EPILOG = """\b
 Examples:
   interp lens "The Eiffel Tower is located in the city of" --answer " Paris"
   interp lens "2 + 2 =" --top-k 3 --prefix none --json
   interp lens "Mary had a little" --position 2 --out results
+  interp lens "The capital of France is" --answer " Paris" --heads
+  interp lens --facts bundled --relation capital --at subject
 """
+
+At = Literal["last", "subject"]
 
 
 @with_common()
 def lens(
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The prompt.", show_default=False)],
+    text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="The prompt.", show_default=False)] = None,
     answer: Annotated[
         str | None,
         typer.Option(metavar="TOKEN", help='One token to follow, its leading space included: " Paris".'),
     ] = None,
     top_k: Annotated[int, typer.Option(metavar="N", min=1, help="How many of the likeliest tokens to show.")] = 5,
     position: Annotated[int, typer.Option(metavar="N", help="Which position to read; negative from the end.")] = -1,
+    sublayers: Annotated[
+        bool, typer.Option("--sublayers", help="Read the stream between attention and FFN too.")
+    ] = False,
+    outputs: Annotated[
+        bool, typer.Option("--outputs", help="Read what each attention and FFN writes, by itself.")
+    ] = False,
+    heads: Annotated[bool, typer.Option("--heads", help="Read what each attention head writes, by itself.")] = False,
+    facts: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Facts in place of a text: a file, or bundled.", show_default=False),
+    ] = None,
+    relation: Relations = None,
+    at: Annotated[At, typer.Option(help="Where facts are read: the prompt's last token or the subject's.")] = "last",
     *,
     common: Common,
 ) -> None:
     """Read every layer as if it were the last: the logit lens.
 
-    Shows, layer by layer, the likeliest next tokens at one position of TEXT. With --out, all positions are saved.
+    Shows, layer by layer, the likeliest next tokens at one position of TEXT; with --out, all positions are saved. Or
+    the same of single parts; or how well the objects of known facts can be read at each depth.
     """
-    from interp.apps.cli.session import check_text, deliver, load_model, working
+    from interp.apps.cli.session import load_model
 
-    check_text(text)  # answers before torch is imported
-    from interp.analyses.lens import logit_lens
-
+    parts = [name for name, on in (("stream", sublayers), ("sublayer", outputs), ("head", heads)) if on]
+    chosen = _checked(text, answer, parts, facts, relation)  # answers before torch is imported
     model = load_model(common)
+    answers = [] if answer is None else [answer]
+    if chosen is not None:
+        _over_facts(model, chosen, at, common)
+    elif parts:
+        _of_parts(model, text or "", parts[0], answers, top_k, position, common)
+    else:
+        _of_layers(model, text or "", answers, top_k, position, common)
+
+
+def _checked(
+    text: str | None, answer: str | None, parts: list[str], facts: str | None, relation: list[str] | None
+) -> "tuple[Fact, ...] | None":
+    """The facts, if it is about facts; raises `UsageError` for what no model could answer."""
+    from interp.apps.cli.session import check_text
+    from interp.errors import UsageError
+
+    if (text is None) == (facts is None):
+        raise UsageError("Give a TEXT, or --facts with a file or the word bundled: one of the two.")
+    if len(parts) > 1:
+        raise UsageError("Give one of --sublayers, --outputs and --heads.")
+    if facts is None:
+        if relation:
+            raise UsageError("--relation chooses among facts; give --facts too.")
+        check_text(text or "")
+        return None
+    if parts or answer is not None:
+        raise UsageError("Facts bring their answers, and are read after whole layers. Leave out the other options.")
+    return chosen_facts(facts, relation)
+
+
+def _of_layers(model: "Transformer", text: str, answers: list[str], top_k: int, position: int, common: Common) -> None:
+    from interp.analyses.lens import logit_lens
+    from interp.apps.cli.session import deliver, working
+
+    places = None if common.out else [position]
     with working("Reading every layer", common):
-        result = logit_lens(
+        result = logit_lens(model, text, answers=answers, positions=places, top_k=top_k, prefix=common.prefix)
+    where = _place(result, position)
+    frame = _table(result, where, "layer", result.layer_names)
+    deliver(result, frame, [_drawn(result, where, frame), f"\n{result.caution}"], common, "lens")
+
+
+def _of_parts(
+    model: "Transformer", text: str, of: str, answers: list[str], top_k: int, position: int, common: Common
+) -> None:
+    from interp.analyses.lens_parts import lens_parts
+    from interp.apps.cli.session import deliver, working
+
+    with working("Reading every part", common):
+        result = lens_parts(
             model,
             text,
-            answers=[answer] if answer is not None else [],
-            positions=None if common.out else [position],
+            of=of,  # type: ignore[arg-type]  # one of its words
+            answers=answers,
+            positions=[position],
             top_k=top_k,
             prefix=common.prefix,
         )
-    where = _place(result, position)
-    deliver(result, _table(result, where), [_drawn(result, where), f"\n{result.caution}"], common, "lens")
+    where = int(result.axes["position"][0])
+    frame = _table(result, where, "part", [str(part) for part in result.axes["part"]])
+    shown = frame.sort_values("rank", kind="stable").head(HEADS) if of == "head" else frame
+    rest = [f"\n{HEADS} of {len(frame)} heads; --json and --out hold all."] if len(shown) < len(frame) else []
+    deliver(result, frame, [_drawn(result, where, shown), *rest, f"\n{result.caution}"], common, "lens")
+
+
+def _over_facts(model: "Transformer", facts: "tuple[Fact, ...]", at: At, common: Common) -> None:
+    from interp.analyses.lens_facts import lens_facts
+    from interp.apps.cli.output import table
+    from interp.apps.cli.session import deliver, working
+
+    with working("Reading every fact", common) as progress:
+        result = lens_facts(model, facts, at=at, prefix=common.prefix, seed=common.seed, progress=progress)
+    columns = ["layer>", "mean p>", "95 % interval>", "on top>", "95 % interval>", "median rank>"]
+    drawn = table(columns, _fact_rows(result))
+    deliver(result, result.to_frame(), [*result.summary()[:-1], "", drawn, f"\n{result.caution}"], common, "lens")
+
+
+def _fact_rows(result: "FactLens") -> list[tuple[str, ...]]:
+    rows = zip(result.layer_names, result.to_frame().to_dict(orient="records"), strict=True)
+    return [
+        (
+            name,
+            f"{row['mean_probability']:.3f}",
+            f"{row['low']:.3f} to {row['high']:.3f}",
+            f"{row['top_share']:.0%}",
+            f"{row['top_low']:.0%} to {row['top_high']:.0%}",
+            f"{row['median_rank']:,.0f}",
+        )
+        for name, row in rows
+    ]
 
 
 def _place(result: "LensResult", position: int) -> int:
@@ -65,15 +169,15 @@ def _place(result: "LensResult", position: int) -> int:
     return places[position] if len(places) > 1 else places[0]
 
 
-def _table(result: "LensResult", where: int) -> "pd.DataFrame":
-    """One row a layer: the likeliest tokens and the token that is followed."""
+def _table(result: "LensResult | PartLens", where: int, column: str, names: Sequence[str]) -> "pd.DataFrame":
+    """One row a layer or part: the likeliest tokens and the token that is followed."""
     import pandas as pd
 
     followed = "answer" if "answer" in result.axes else "final"
     one = {"answer": result.axes["answer"][0]} if followed == "answer" else {}
     return pd.DataFrame(
         {
-            "layer": result.layer_names,
+            column: names,
             "token": str(result.axes["answer"][0]) if one else str(result.at("final_token", position=where)),
             "probability": result.at(f"{followed}_probability", position=where, **one),
             "rank": result.at(f"{followed}_rank", position=where, **one),
@@ -83,21 +187,22 @@ def _table(result: "LensResult", where: int) -> "pd.DataFrame":
     )
 
 
-def _drawn(result: "LensResult", where: int) -> "RenderableType":
+def _drawn(result: "LensResult | PartLens", where: int, frame: "pd.DataFrame") -> "RenderableType":
     from interp.apps.cli.output import show_token, table
 
-    frame = _table(result, where)
-    read = show_token(str(result.at("token", position=where)))
+    read, column = show_token(str(result.at("token", position=where))), str(frame.columns[0])
     title = f"After {read} (position {where}), prefix {result.settings['prefix']}"
     rows = [
         (
-            row.layer,
-            f"{row.probability:.4f}",
-            f"{row.rank:,}",
+            row[column],
+            f"{row['probability']:.4f}",
+            f"{row['rank']:,}",
             "  ".join(
-                f"{show_token(word)} {p:.3f}" for word, p in zip(row.top_tokens, row.top_probabilities, strict=True)
+                f"{show_token(word)} {p:.3f}"
+                for word, p in zip(row["top_tokens"], row["top_probabilities"], strict=True)
             ),
         )
-        for row in frame.itertuples()
+        for row in frame.to_dict(orient="records")
     ]
-    return table(["layer>", f"p({show_token(frame.token[0])})>", "rank>", "likeliest tokens"], rows, title)
+    followed = show_token(str(frame["token"].iloc[0]))
+    return table([f"{column}>", f"p({followed})>", "rank>", "likeliest tokens"], rows, title)

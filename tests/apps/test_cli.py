@@ -45,7 +45,10 @@ def test_help_answers_before_anything_heavy_is_imported() -> None:
     assert {name.partition(".")[0] for name in done.stderr.split()} & HEAVY == set()
     assert all(
         command in done.stdout
-        for command in ("demo", "generate", "lens", "induction", "heads", "trace", "patch", "points", "facts", "models")
+        for command in (
+            *("demo", "generate", "lens", "attribute", "induction", "heads", "trace", "patch", "points", "facts"),
+            "models",
+        )
     )
 
 
@@ -63,6 +66,7 @@ def test_help_documents_the_exit_codes(run: Run) -> None:
         ("demo",),
         ("generate",),
         ("lens",),
+        ("attribute",),
         ("induction",),
         ("heads",),
         ("trace",),
@@ -109,7 +113,7 @@ def test_completion_is_written_for_a_shell() -> None:
     ("words", "said"),
     [
         (["lense", "x"], "No such command 'lense'"),
-        (["lens"], "Missing argument 'TEXT'"),
+        (["lens"], "Give a TEXT, or --facts"),
         (["lens", "x", "--dtype", "int8"], "'float32', 'bfloat16', 'float16', 'float64'"),
         (["lens", "x", "--prefix", "bos"], "'doc', 'none', 'chat'"),
         (["lens", "x", "--top-k", "0"], "--top-k"),

@@ -1,0 +1,75 @@
+"""`interp attribute`: one prompt or a file of facts, and what it refuses before a model is loaded."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from interp.analyses.attribution import Attribution
+from interp.analyses.attribution_facts import FactAttribution
+
+Run = Callable[..., tuple[int, str, str]]
+PARIS = ["attribute", "The capital of France is", "--answer", " Paris"]
+
+
+@pytest.mark.usefixtures("loaded")
+def test_the_strongest_parts_of_a_prompt_are_shown_and_all_of_them_saved(run: Run, tmp_path: Path) -> None:
+    code, printed, _ = run(*PARIS, "--foil", " London", "--top", "3", "--out", str(tmp_path / "out"))
+    assert code == 0
+    assert "logit(' Paris') − logit(' London') = +5.4" in printed
+    assert printed.splitlines()[4].split()[0] == "L23.H4"
+    assert "3 of 301 parts." in printed
+    assert "add up to it within" in printed
+    assert Attribution.caution in printed
+    result = Attribution.load(tmp_path / "out/attribution")
+    assert len(result["mean"]) == 301
+    assert result.worst_error < 1e-4
+    assert "plotly" in (tmp_path / "out/attribution.html").read_text(encoding="utf-8").lower()
+
+
+@pytest.mark.usefixtures("loaded")
+def test_json_holds_every_part(run: Run) -> None:
+    code, printed, _ = run(*PARIS, "--by", "source", "--json", "--quiet")
+    document = json.loads(printed)
+    assert code == 0
+    assert {"L23.attn←4", "L0.mlp", "embed"} <= {row["part"] for row in document["table"]}
+    assert document["settings"]["by"] == "source"
+
+
+@pytest.mark.usefixtures("loaded")
+def test_facts_of_a_file_are_averaged(run: Run, tmp_path: Path) -> None:
+    known = [("France", "Paris"), ("Italy", "Rome"), ("Germany", "Rome")]
+    rows = [
+        {"subject": name, "relation": "capital", "template": "The capital of {} is", "object": city}
+        for name, city in known
+    ]
+    (tmp_path / "facts.json").write_text(json.dumps(rows))
+    code, printed, _ = run("attribute", "--facts", str(tmp_path / "facts.json"), "--out", str(tmp_path / "out"))
+    assert code == 0
+    assert "mean over 2 prompts" in printed
+    assert "1 of 3 facts are left out" in printed
+    assert FactAttribution.load(tmp_path / "out/attribution").excluded == {
+        "capital/Germany": "the model says ' Berlin'"
+    }
+
+
+@pytest.mark.usefixtures("unloadable")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "one of the two"),
+        (["x", "--facts", "bundled"], "one of the two"),
+        (["x"], "--answer"),
+        (["", "--answer", "y"], "empty"),
+        (["--facts", "bundled", "--answer", "y"], "bring their answers"),
+        (["x", "--answer", "y", "--relation", "capital"], "give --facts too"),
+        (["--facts", "bundled", "--relation", "capitel"], "Did you mean 'capital'?"),
+        (["x", "--answer", "y", "--by", "neurons"], "'neuron'"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_before_loading(run: Run, words: list[str], said: str) -> None:
+    code, printed, complaint = run("attribute", *words)
+    assert code == 2
+    assert printed == ""
+    assert said in complaint
