@@ -267,7 +267,8 @@ def _baselines(config: "ModelConfig", draws: int, seed: int, like: Tensor) -> di
         return HeadWeights(*(torch.randn(shape, generator=generator).to(like) for shape in shapes))
 
     writes, readers = _writes(drawn()), _readers(drawn())
-    scores = [_composed(sender, readers) for sender in torch.split(writes, 1)]  # one at a time: wide heads take much room
+    # one sender at a time: wide heads take much room
+    scores = [_composed(sender, readers) for sender in torch.split(writes, 1)]
     found: dict[str, np.ndarray] = {}
     for name in dict.fromkeys(BASELINES.values()):
         values = torch.stack([each[kind] for each in scores for kind in KINDS if BASELINES[kind] == name]).double()
