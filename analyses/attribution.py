@@ -95,13 +95,16 @@ class Attribution(Result, kind="attribution.logit"):
         if across is None:
             raise UsageError(f"There is no map by {self.settings['by']!r}: take by='head', 'source' or 'expert'.")
         values = self.layer_map()
+        names: list[str | int] = list(range(values.shape[1]))
+        if across == "key position" and "token" in self:
+            names = [f"{place} {token}" for place, token in enumerate(self["token"])]
         return effect_heatmap(
             values,
             title=f"{self.title}: {self.explained}",
             metric="logits",
             x=across,
             y="layer",
-            columns=range(values.shape[1]),
+            columns=names,
             rows=range(values.shape[0]),
         )
 
