@@ -179,6 +179,12 @@ def test_padded_prompts_and_batches_of_any_size_change_nothing() -> None:
         np.testing.assert_allclose(batch["contribution"][:1], alone["contribution"], atol=1e-5)
 
 
+def test_a_model_is_explained_where_it_is(device: str) -> None:
+    model, tokens = tiny(SUMS["biases"], device=device), random_tokens(BASE, 2, 9)
+    for by in ("head", "source", "neuron"):
+        assert direct_logit_attribution(model, tokens.to(device), ANSWERS, FOILS, by=by).worst_error < 1e-4
+
+
 def test_nothing_of_the_model_or_the_cache_is_changed() -> None:
     model, tokens = tiny(), random_tokens(BASE, 2, 9)
     _, cache = model.run_with_cache(tokens)
