@@ -44,8 +44,9 @@ class FactLens(Result, kind="lens.facts"):
     """The lens on the objects of known facts; layer −1 is the embedding, ℓ ≥ 0 the stream after block ℓ.
 
     By [layer]: `mean_probability` with `low` and `high`; `top_share` with `top_low` and `top_high`; `median_rank`. By
-    [layer, fact]: `rank` (1 is the top), `probability`, `log_probability`, `entropy` and `kl_to_final` (from the model's
-    output at that position), in nats. `relation` [fact]; `reason` [excluded], why a fact is not among them, by its id.
+    [layer, fact]: `rank` (1 is the top), `probability`, `log_probability`, `entropy` and `kl_to_final` (from the
+    model's output at that position), in nats. `relation` [fact]; `reason` [excluded], why a fact is not among them, by
+    its id.
     """
 
     grid = ("layer",)
