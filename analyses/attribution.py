@@ -62,7 +62,7 @@ class Attribution(Result, kind="attribution.logit"):
     @property
     def explained(self) -> str:
         """What the terms add up to, in words."""
-        asked = [f"logit({_said(self[name])})" for name in ("answer", "foil") if name in self]
+        asked = [f"logit({self._asked(name)})" for name in ("answer", "foil") if name in self]
         return f"{' − '.join(asked)}{', before the soft-cap' * (self.settings['logit_cap'] is not None)}"
 
     @property
@@ -95,13 +95,16 @@ class Attribution(Result, kind="attribution.logit"):
         if across is None:
             raise UsageError(f"There is no map by {self.settings['by']!r}: take by='head', 'source' or 'expert'.")
         values = self.layer_map()
+        names: list[str | int] = list(range(values.shape[1]))
+        if across == "key position" and "token" in self:
+            names = [f"{place} {token}" for place, token in enumerate(self["token"])]
         return effect_heatmap(
             values,
             title=f"{self.title}: {self.explained}",
             metric="logits",
             x=across,
             y="layer",
-            columns=range(values.shape[1]),
+            columns=names,
             rows=range(values.shape[0]),
         )
 
@@ -125,6 +128,11 @@ class Attribution(Result, kind="attribution.logit"):
             f"  {self.caution}",
         ]
 
+    def _asked(self, name: str) -> str:
+        """The token, where all prompts have the same."""
+        tokens = set(self[name].tolist())
+        return repr(str(tokens.pop())) if len(tokens) == 1 else f"its {name}"
+
     def _line(self, place: int) -> str:
         low, high = self["low"][place], self["high"][place]
         interval = "" if np.isnan(low) else f" ({low:+.3f} to {high:+.3f})"
@@ -133,11 +141,6 @@ class Attribution(Result, kind="attribution.logit"):
     def _strongest(self, count: int) -> np.ndarray:
         """Places of the parts with the largest mean terms, whatever their sign."""
         return np.argsort(-np.abs(self["mean"]), kind="stable")[:count]
-
-
-def _said(tokens: np.ndarray) -> str:
-    """The one token of all prompts, or whatever each of them has."""
-    return repr(str(tokens[0])) if len(set(tokens.tolist())) == 1 else "its own"
 
 
 @torch.no_grad()
@@ -160,7 +163,8 @@ def direct_logit_attribution(
     `source`: a text or several (padded on the left; the only case in which `prefix` is added), tokens [prompt, pos]
     with their `mask`, or a cache of the points that `needed_points` names. `by="source"` and `"head_source"` need all
     positions of it, and `attn.hook_v`. `answer` and `foil`: texts of one token, or ids; one for all prompts, or one a
-    prompt. Runs record about `max_bytes` at once, but never less than one prompt; `seed` is that of the intervals.
+    prompt (of `Pairs`: `pairs.clean, pairs.answers, pairs.foils, mask=pairs.mask`). Runs record about `max_bytes` at
+    once, but never less than one prompt; `seed` is that of the intervals.
 
     Raises `UsageError` for a stream that is no sum (norms after additions), neurons of experts, key positions of padded
     texts, a position of padding, and an answer that is its own foil.

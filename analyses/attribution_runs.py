@@ -172,7 +172,9 @@ class Texts:
         mask: Bool[Tensor, "prompt pos"] | None,
         prefix: PrefixPolicy,
     ) -> "Texts":
-        """The prompts in any of the forms in which they may come."""
+        """The prompts in any of the forms in which they may come. Raises `UsageError` for a mask where one is known."""
+        if mask is not None and not isinstance(source, Tensor):
+            raise UsageError("A mask says which of given tokens are real; a text or a cache brings its own mask.")
         if isinstance(source, ActivationCache):
             return cls(source.tokens, source.mask, "as given", source)
         if isinstance(source, Tensor):

@@ -44,8 +44,9 @@ class FactLens(Result, kind="lens.facts"):
     """The lens on the objects of known facts; layer −1 is the embedding, ℓ ≥ 0 the stream after block ℓ.
 
     By [layer]: `mean_probability` with `low` and `high`; `top_share` with `top_low` and `top_high`; `median_rank`. By
-    [layer, fact]: `rank` (1 is the top), `probability`, `entropy` and `kl_to_final` (from the model's output at that
-    position), in nats. `relation` [fact]; `reason` [excluded], why a fact is not among them, by its id.
+    [layer, fact]: `rank` (1 is the top), `probability`, `log_probability`, `entropy` and `kl_to_final` (from the
+    model's output at that position), in nats. `relation` [fact]; `reason` [excluded], why a fact is not among them, by
+    its id.
     """
 
     grid = ("layer",)
@@ -179,7 +180,8 @@ def _stream(
 
 def _values(found: Mapping[str, np.ndarray], seed: int) -> Arrays:
     """What is kept of each fact, and means over them."""
-    rank, probability = found["followed_rank"][..., 1], np.exp(found["followed_log_probability"][..., 1])
+    rank, log_probability = (found[name][..., 1] for name in ("followed_rank", "followed_log_probability"))
+    probability = np.exp(log_probability)
     low, high = mean_interval(probability.astype(np.float64), seed=seed)
     top = (rank == 1).sum(1)
     top_low, top_high = share_interval(top, np.full(len(top), rank.shape[1]))
@@ -192,7 +194,13 @@ def _values(found: Mapping[str, np.ndarray], seed: int) -> Arrays:
         "top_high": top_high,
         "median_rank": np.median(rank, axis=1),
     }
-    each = {"rank": rank, "probability": probability, "entropy": found["entropy"], "kl_to_final": found["kl_to_final"]}
+    each = {
+        "rank": rank,
+        "probability": probability,
+        "log_probability": log_probability,
+        "entropy": found["entropy"],
+        "kl_to_final": found["kl_to_final"],
+    }
     return {
         **{name: (values, ("layer",)) for name, values in means.items()},
         **{name: (values, ("layer", "fact")) for name, values in each.items()},

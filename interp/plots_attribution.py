@@ -27,6 +27,7 @@ def waterfall(labels: Labels, values: Numbers, *, title: str, total: str) -> "Fi
         totals={"marker": {"color": TOTAL}},
         text=[f"{value:+.2f}" for value in (*steps, steps.sum())],
         textposition="outside",
+        cliponaxis=False,
         hovertemplate="%{y} %{text}<extra></extra>",
     )
     figure = Figure(bars).update_layout(
@@ -36,5 +37,7 @@ def waterfall(labels: Labels, values: Numbers, *, title: str, total: str) -> "Fi
         height=170 + 24 * (len(names) + 1),
         width=820,
     )
-    figure.update_xaxes(title_text=visible(total), zeroline=True)
+    ends = [0.0, *np.cumsum(steps)]
+    room = 0.12 * (max(ends) - min(ends) or 1.0)  # for the numbers beside the longest bars
+    figure.update_xaxes(title_text=visible(total), zeroline=True, range=[min(ends) - room, max(ends) + room])
     return figure.update_yaxes(autorange="reversed")

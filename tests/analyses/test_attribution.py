@@ -8,10 +8,13 @@ import pytest
 import torch
 from tiny import BASE, CONFIGS, random_tokens, tiny
 
+from interp import pair_builders
 from interp.analyses.attribution import Attribution, direct_logit_attribution
+from interp.analyses.pair_filter import logit_differences
 from interp.errors import PointError, UsageError
 from interp.models.circuits import Head, OneFact
 from interp.models.constructed import one_fact_memory
+from interp.pairs import align
 from interp.results import Result
 
 if TYPE_CHECKING:
@@ -179,6 +182,12 @@ def test_padded_prompts_and_batches_of_any_size_change_nothing() -> None:
         np.testing.assert_allclose(batch["contribution"][:1], alone["contribution"], atol=1e-5)
 
 
+def test_a_model_is_explained_where_it_is(device: str) -> None:
+    model, tokens = tiny(SUMS["biases"], device=device), random_tokens(BASE, 2, 9)
+    for by in ("head", "source", "neuron"):
+        assert direct_logit_attribution(model, tokens.to(device), ANSWERS, FOILS, by=by).worst_error < 1e-4
+
+
 def test_nothing_of_the_model_or_the_cache_is_changed() -> None:
     model, tokens = tiny(), random_tokens(BASE, 2, 9)
     _, cache = model.run_with_cache(tokens)
@@ -234,6 +243,13 @@ def test_what_cannot_be_asked_is_refused(answer: object, foil: object, message: 
         direct_logit_attribution(tiny(), random_tokens(BASE, 2, 9), answer, foil)
 
 
+def test_a_mask_that_would_be_ignored_is_refused() -> None:
+    model, tokens = tiny(), random_tokens(BASE, 2, 9)
+    _, cache = model.run_with_cache(tokens)
+    with pytest.raises(UsageError, match="brings its own mask"):
+        direct_logit_attribution(model, cache, 5, mask=torch.ones(2, 9, dtype=torch.bool))
+
+
 def test_a_cache_that_lacks_something_is_refused_by_name() -> None:
     model, tokens = tiny(), random_tokens(BASE, 2, 9)
     _, cache = model.run_with_cache(tokens, ["hook_embed", "blocks.*.hook_resid_post"])
@@ -286,6 +302,7 @@ def test_the_figures_the_table_and_the_saved_copy_hold(tmp_path: Path) -> None:
     result = attributed(tiny(), "head")
     bars = result.figure().data[0]
     assert bars.x[-1] == pytest.approx(result["logit"].mean(), abs=1e-4)
+    assert result.explained == "logit(its answer) − logit(its foil)"
     assert bars.y[-2] == f"{len(result['mean']) - 12} others"
     table = result.layer_map()
     assert table.shape == (3, 6)
@@ -305,3 +322,11 @@ def test_on_a_real_model_late_heads_write_paris_and_everything_adds_up(smollm2: 
     late = result["part_layer"] >= 15
     heads = result["part_kind"] == "head"
     assert result["mean"][late & heads].sum() > 3 * abs(result["mean"][~late & heads].sum())
+
+
+def test_pairs_of_prompts_are_explained_against_their_foils(smollm2: "Transformer") -> None:
+    pairs = align(smollm2.tokenizer, pair_builders.ioi(smollm2.tokenizer, n=8))
+    found = direct_logit_attribution(smollm2, pairs.clean, pairs.answers, pairs.foils, by="head", mask=pairs.mask)
+    np.testing.assert_allclose(found["logit"], logit_differences(smollm2, pairs), atol=1e-4)
+    assert found.worst_error < 1e-4
+    assert found["foil"].tolist() == [pair.foil for pair in pairs.prompts]

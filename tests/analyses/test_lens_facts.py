@@ -27,16 +27,21 @@ def memory() -> "Transformer":
     return one_fact_memory(OneFact(n_layers=3))
 
 
-def test_each_fact_is_read_as_it_is_alone_at_either_position(memory: "Transformer") -> None:
+def test_each_fact_is_read_as_it_is_alone_at_either_position(smollm2: "Transformer") -> None:
+    """Of several lengths, so that one is padded; the subject that ends later stands first."""
+    facts = [
+        Fact("France", "capital", "The capital of {} is", "Paris"),
+        Fact("Eiffel Tower", "city", "The {} is located in the city of", "Paris"),
+    ]
     for at in ("last", "subject"):
-        found = lens_facts(memory, FACTS, at=at)
-        assert found.axes["fact"] == tuple(fact.id for fact in FACTS[:2])
-        for fact in FACTS[:2]:
-            where = -1 if at == "last" else exact_span(memory.tokenizer, fact.template, fact.subject).last
-            alone = logit_lens(memory, fact.prompt, answers=[fact.answer], positions=[where])
-            for name in ("rank", "probability"):
-                np.testing.assert_allclose(found.at(name, fact=fact.id), alone[f"answer_{name}"][:, 0, 0], atol=1e-6)
-            np.testing.assert_allclose(found.at("kl_to_final", fact=fact.id), alone["kl_to_final"][:, 0], atol=1e-6)
+        found = lens_facts(smollm2, facts, at=at)
+        for fact in facts:
+            where = -1 if at == "last" else exact_span(smollm2.tokenizer, fact.template, fact.subject).last
+            alone = logit_lens(smollm2, fact.prompt, answers=[fact.answer], positions=[where])
+            expected = alone["answer_log_probability"][:, 0, 0]
+            np.testing.assert_allclose(found.at("log_probability", fact=fact.id), expected, atol=1e-3)
+            np.testing.assert_allclose(found.at("kl_to_final", fact=fact.id), alone["kl_to_final"][:, 0], atol=1e-3)
+            np.testing.assert_allclose(found.at("rank", fact=fact.id), alone["answer_rank"][:, 0, 0], rtol=1e-2)
 
 
 def test_the_object_is_on_top_from_the_layer_of_the_extractor_on(memory: "Transformer") -> None:
