@@ -15,8 +15,9 @@ from published import small_tokenizer
 from tiny import CONFIGS, reference, tiny
 
 from interp import edits
-from interp.analyses.subjects import SUBJECTS, embedding_spread
-from interp.analyses.tracing import SAID, CausalTrace, Trace, causal_trace, plan_trace, window_of
+from interp.analyses.subjects import bundled_subjects, embedding_spread
+from interp.analyses.trace_settings import SAID, window_of
+from interp.analyses.tracing import CausalTrace, Trace, causal_trace, plan_trace
 from interp.errors import BudgetError, UsageError
 from interp.hooks import HookPoint
 from interp.models.loading import from_transformers
@@ -219,8 +220,10 @@ def test_restoring_the_embeddings_of_the_whole_subject_is_the_clean_run(short_pl
     everything = Sweep({"one": [0]}, lambda one: [("hook_embed", edits.replace(clean, positions=subject))])
     swept = replayed(short_plan, everything, shortcuts=shortcuts)
     assert swept.base["probability"].values.max() < 0.1
-    assert short_plan.clean["probability"] > 0.25
-    np.testing.assert_allclose(swept["probability"].values[0], short_plan.clean["probability"], rtol=0, atol=1e-5)
+    assert float(short_plan.restoring.clean["probability"][0]) > 0.25
+    np.testing.assert_allclose(
+        swept["probability"].values[0], float(short_plan.restoring.clean["probability"][0]), rtol=0, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -267,7 +270,7 @@ def noise_in(trace: Trace) -> torch.Tensor:
 def test_the_noise_has_its_level_on_the_subject_and_is_none_elsewhere(noise: str | float) -> None:
     trace = plan_trace(reads_text(), PROMPT, "the tower", noise=noise, samples=200)
     added, subject = noise_in(trace), trace.span.positions
-    spread = embedding_spread(reads_text())
+    spread = embedding_spread(reads_text(), bundled_subjects())
     level = {0.7: 0.7, "0.7": 0.7, "s3": 3 * spread, "s0.5": 0.5 * spread}[noise]
     assert subject == [2, 3]
     assert added[:, subject].std().item() == pytest.approx(level, rel=0.03)
@@ -277,7 +280,7 @@ def test_the_noise_has_its_level_on_the_subject_and_is_none_elsewhere(noise: str
 
 
 def test_the_noise_of_the_default_model_is_three_spreads_of_its_subjects(short_plan: Trace) -> None:
-    level = 3 * embedding_spread(short_plan.model)
+    level = 3 * embedding_spread(short_plan.model, bundled_subjects())
     assert noise_in(short_plan)[:, short_plan.span.positions].std().item() == pytest.approx(level, rel=0.03)
 
 
@@ -413,12 +416,11 @@ def test_the_table_has_a_row_for_every_cell(traced: CausalTrace) -> None:
 
 
 def test_settings_say_what_the_noise_was_and_where_it_came_from(traced: CausalTrace) -> None:
-    asked, spread = traced.settings, embedding_spread(reads_text())
+    asked, spread = traced.settings, embedding_spread(reads_text(), bundled_subjects())
     assert (asked["noise"], asked["samples"], asked["window"]) == ("s3", 4, 2)
     assert asked["embedding_spread"] == spread
     assert asked["noise_level"] == 3 * spread
-    assert tuple(asked["noise_subjects"]) == SUBJECTS
-    assert len(SUBJECTS) >= 12
+    assert asked["noise_subjects"] == f"all {len(bundled_subjects())} of the bundled facts"
     assert (asked["prompt"], asked["subject"]) == (PROMPT, "the tower")
     assert tuple(asked["subject_positions"]) == (2, 3)
     assert (traced.provenance["prefix"], traced.provenance["seed"]) == ("doc", 0)
