@@ -22,7 +22,7 @@ SUBJECTS = ("tower", "city", "the tower", "the city", "the city of", "the tower 
 def speaker() -> "Transformer":
     """A tiny model whose likeliest token is always one of the words."""
     tokenizer = small_tokenizer()
-    hf = reference(tiny(replace(CONFIGS["grouped_query"], d_vocab=300)))
+    hf = reference(tiny(replace(CONFIGS["untied"], d_vocab=300)))
     others = [place for place in range(300) if place not in [tokenizer.encode(word).ids[0] for word in WORDS]]
     with torch.no_grad():
         hf.lm_head.weight[others] *= 0.01

@@ -1,18 +1,18 @@
 """The spread of subjects' embeddings: the standard deviation of every number in them, each subject tokenized alone."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 import pytest
 import torch
-from tiny import tiny
+from published import small_tokenizer
+from tiny import CONFIGS, tiny
 
 from interp.analyses.fact_data import bundled_facts
 from interp.analyses.subjects import bundled_subjects, embedding_spread
 from interp.errors import UsageError
-
-if TYPE_CHECKING:
-    from interp.models.transformer import Transformer
+from interp.models.tokenizer import Tokenizer
+from interp.models.transformer import Transformer
 
 
 def by_a_loop(model: "Transformer", subjects: Sequence[str]) -> float:
@@ -67,16 +67,26 @@ def test_a_model_without_a_tokenizer_is_refused() -> None:
 
 
 def test_the_spread_is_that_of_what_noise_is_added_to() -> None:
-    """In models that multiply their embeddings it is measured behind the factor."""
-    plain, scaled = (
-        from_transformers(reference(tiny(replace(CONFIGS[name], d_vocab=300))), small_tokenizer(), device="cpu")
-        for name in ("grouped_query", "NAME")
-    )
-    _, cache = scaled.run_with_cache(scaled.to_tokens("the tower", prefix="none"), "hook_embed")
-    assert embedding_spread(scaled, ["the tower"]) == pytest.approx(cache["hook_embed"].std().item(), rel=1e-5)
-    assert embedding_spread(plain, ["the tower"]) == pytest.approx(by_a_loop(plain, ["the tower"]), rel=1e-6)
+    """In models that scale and norm their embeddings it is measured behind that."""
+    model = reader("embed_norm_and_scale")
+    _, cache = model.run_with_cache(model.to_tokens("the tower", prefix="none"), "hook_embed")
+    assert embedding_spread(model, ["the tower"]) == pytest.approx(cache["hook_embed"].std().item(), rel=1e-5)
+    assert embedding_spread(model, ["the tower"]) != pytest.approx(by_a_loop(model, ["the tower"]), rel=1e-2)
 
 
 def test_low_precision_changes_the_spread_by_its_rounding_only() -> None:
-    spread = {dtype: embedding_spread(tiny_reader(dtype), ["the tower"]) for dtype in (torch.float32, torch.bfloat16)}
-    assert spread[torch.bfloat16] == pytest.approx(spread[torch.float32], rel=3e-3)
+    full, rounded = (
+        embedding_spread(reader("grouped_query", dtype=dtype), ["the tower"])
+        for dtype in (torch.float32, torch.bfloat16)
+    )
+    assert rounded == pytest.approx(full, rel=3e-3)
+    assert rounded != full
+
+
+def reader(name: str, dtype: torch.dtype = torch.float32) -> "Transformer":
+    """A tiny model of a mechanism, with a tokenizer."""
+    config = replace(CONFIGS[name], d_vocab=300)
+    model = Transformer(config, tokenizer=Tokenizer(small_tokenizer()), dtype=dtype)
+    for part, weight in tiny(config, dtype=dtype).weights().items():
+        model.weights()[part].copy_(weight)
+    return model
