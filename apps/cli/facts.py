@@ -59,7 +59,7 @@ def list_facts(
 
     from interp.apps.cli.output import show, table, write_json
 
-    facts = _facts(file, relation)
+    facts = facts_of(file, relation)
     if as_json:
         write_json({"facts": [asdict(fact) for fact in facts]})
         return
@@ -126,7 +126,7 @@ def _shares(row: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _facts(file: Path | None, relations: list[str] | None) -> "tuple[Fact, ...]":
+def facts_of(file: Path | None, relations: list[str] | None) -> "tuple[Fact, ...]":
     """Those of the file, or those that come along; all relations, or the ones named."""
     from interp.analyses.fact_data import bundled_facts
     from interp.fact_files import read_facts
@@ -139,7 +139,7 @@ def _facts(file: Path | None, relations: list[str] | None) -> "tuple[Fact, ...]"
 def _filtered(file: Path | None, relations: list[str] | None, common: Common) -> "KnownFacts":
     from interp.apps.cli.session import load_model, working
 
-    facts = _facts(file, relations)  # answers before torch is imported
+    facts = facts_of(file, relations)  # answers before torch is imported
     model = load_model(common)
     from interp.analyses.fact_filter import filter_facts
 

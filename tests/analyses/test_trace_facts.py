@@ -35,8 +35,8 @@ def traced() -> FactTraces:
 
 @pytest.fixture(scope="module")
 def recalled(smollm2: "Transformer") -> FactTraces:
-    """Landmarks and products that the default model knows, with subjects of several tokens."""
-    names = ("landmark_city/the Kremlin", "landmark_city/the Louvre")
+    """Landmarks that the default model knows, with subjects of two and three tokens."""
+    names = [f"landmark city/{subject}" for subject in ("Louvre", "Colosseum", "Kremlin")]
     chosen = [fact for fact in bundled_facts() if fact.id in names]
     return trace_facts(smollm2, chosen, kinds=("resid",), samples=2)
 
@@ -150,12 +150,12 @@ def test_a_fact_written_into_one_neuron_is_found_there(layer: int) -> None:
 
 
 def test_known_facts_are_forgotten_and_recalled_at_the_end_of_their_subject(recalled: FactTraces) -> None:
-    assert len(recalled.axes["fact"]) == 2
-    assert float(recalled["mean_total_effect_low"]) > 0.05
+    assert len(recalled.axes["fact"]) == 3
+    assert float(recalled["mean_total_effect_low"]) > 0.4
     early, late = recalled.peak("resid", "last subject"), recalled.peak("resid", "last")
     assert early[1] < 20 < late[1]
     others = [role for role in ROLES if role not in ("last subject", "last") and recalled.at("count", role=role) > 0]
-    assert min(early[2], late[2]) > max(recalled.peak("resid", role)[2] for role in others)
+    assert min(early[2], late[2]) > 0.2 + max(recalled.peak("resid", role)[2] for role in others)
 
 
 # ---------------------------------------------------------------------------------------------------------- results
