@@ -90,7 +90,8 @@ def drawn(model: "Transformer", trace: CausalTrace) -> torch.Tensor:
     """The noise of every sample, [sample, subject position, d_model]."""
     asked = trace.settings
     shape = asked["samples"], len(asked["subject_positions"]), model.config.d_model
-    numbers = np.random.RandomState(trace.provenance["seed"]).randn(*shape)
+    generator = np.random.RandomState(trace.provenance["seed"])
+    numbers = generator.uniform(-1, 1, shape) if asked["noise_shape"] == "uniform" else generator.randn(*shape)
     return (asked["noise_level"] * torch.from_numpy(numbers)).float()
 
 
@@ -123,10 +124,16 @@ def some_cells(trace: CausalTrace, count: int, *, seed: int) -> Iterator[tuple[s
 
 
 @pytest.mark.parametrize(
-    ("name", "window"), [("grouped_query", 1), ("multi_head", 2), ("biases", 3), ("gelu_one_layer", 10)]
+    ("name", "window", "noise"),
+    [
+        ("grouped_query", 1, "s3"),
+        ("multi_head", 2, "u0.5"),
+        ("biases", 3, "us3"),
+        ("gelu_one_layer", 10, 0.4),
+    ],
 )
-def test_every_cell_is_that_of_the_reference_algorithm(name: str, window: int) -> None:
-    trace, model = tiny_trace(name, window=window), reads_text(name)
+def test_every_cell_is_that_of_the_reference_algorithm(name: str, window: int, noise: str | float) -> None:
+    trace, model = tiny_trace(name, window=window, noise=noise), reads_text(name)
     for kind in KINDS:
         for place, layer in np.ndindex(len(trace.axes["position"]), model.config.n_layers):
             expected = by_one_pass(model, trace, kind, place, layer)
@@ -302,6 +309,20 @@ def test_all_kinds_see_the_same_noise(traced: CausalTrace) -> None:
     )
 
 
+def test_another_subject_can_hide_this_one_in_a_single_run() -> None:
+    trace = tiny_trace(replacement="the city", severed="attn")
+    model = reads_text()
+    other = model(model.to_tokens("of the city of the city"))[0, -1].softmax(-1)
+    own = int(model(model.to_tokens(PROMPT))[0, -1].argmax())
+    assert float(trace["corrupted_probability"]) == pytest.approx(other[own].item(), abs=1e-6)
+    assert (trace.settings["corruption"], trace.settings["samples"]) == ("replace", 1)
+    assert np.isnan(trace["effect_error"]).all()
+    assert "with 'the city' for 'the tower'" in trace.summary()[0]
+    restored = trace.at("effect", kind="resid", position=3)
+    assert restored[0] != 0
+    assert (trace["effect"][:, :3] == 0).all(), "the prompts part at position 3"
+
+
 # ------------------------------------------------------------------------------------------------------------ facts
 
 
@@ -464,6 +485,19 @@ def test_the_figure_has_a_panel_for_each_kind_and_marks_the_subject(traced: Caus
     assert PROMPT in figure.layout.title.text
 
 
+def test_the_severed_figure_has_a_curve_for_the_whole_stream_and_one_for_each_sublayer() -> None:
+    trace = tiny_trace(severed=("mlp", "attn"))
+    curves = trace.severed_figure().data
+    assert [curve.name for curve in curves] == [trace.panel(kind) for kind in ("resid", "severed_mlp", "severed_attn")]
+    for kind, curve in zip(("resid", "severed_mlp", "severed_attn"), curves, strict=True):
+        np.testing.assert_array_equal(curve.y, trace.at("effect", kind=kind, position=3))
+
+
+def test_without_severed_runs_there_is_no_severed_figure(traced: CausalTrace) -> None:
+    with pytest.raises(UsageError, match="Nothing was severed"):
+        traced.severed_figure()
+
+
 # --------------------------------------------------------------------------------------------------------- the plan
 
 
@@ -521,6 +555,8 @@ def test_a_subject_that_stands_twice_is_chosen_by_occurrence() -> None:
         ({"noise": "s0"}, "noise is 's0';"),
         ({"noise": "s"}, "noise is 's';"),
         ({"noise": "snan"}, "noise is 'snan';"),
+        ({"replacement": "tower"}, "'the tower' token for token"),
+        ({"severed": "resid"}, "severs some of mlp, attn"),
         ({"kinds": ()}, r"each once, not \(\)"),
         ({"kinds": ("resid", "head")}, r"resid, mlp, attn, each once, not \('resid', 'head'\)"),
         ({"kinds": ("mlp", "mlp")}, r"each once, not \('mlp', 'mlp'\)"),
