@@ -66,6 +66,19 @@ _PATCHED = {
     "cancelled": "asked before every walk through the layers; True stops the sweep",
 }
 
+_TRACED = {
+    "kinds": "what is restored: resid, mlp, attn",
+    "severed": "sublayers, mlp or attn or both, that are held at their corrupted values while resid is restored",
+    "noise": "s3 for 3 standard deviations of the embeddings of subjects, or a level such as 0.3; us3, u0.3: uniform",
+    "noise_subjects": "whose embeddings are measured; all subjects of the bundled facts by default",
+    "samples": "how many draws of noise are averaged",
+    "window": "how many layers of mlp and attn are restored together",
+    "seed": "seed of the noise; 1 is that of the reference code",
+    "prefix": "what stands before the prompt: doc, none or chat",
+    "budget": "bytes that may be allocated beside the model",
+    "shortcuts": "leave out what cannot have changed; without them every cell is a full forward pass",
+}
+
 _ALL = (
     Analysis(
         name="lens",
@@ -297,15 +310,21 @@ _ALL = (
         ),
         settings={
             "answer": "the token whose probability is measured (text or id); the model's own answer by default",
-            "kinds": "what is restored: resid, mlp, attn",
-            "noise": "s3 for 3 standard deviations of the embeddings of subjects, or a level such as 0.3",
-            "samples": "how many draws of noise are averaged",
-            "window": "how many layers of mlp and attn are restored together",
-            "seed": "seed of the noise; 1 is that of the reference code",
-            "prefix": "what stands before the prompt: doc, none or chat",
             "occurrence": "which one, where the prompt names the subject several times; 0 is the first, -1 the last",
-            "budget": "bytes that may be allocated beside the model",
-            "shortcuts": "leave out what cannot have changed; without them every cell is a full forward pass",
+            "replacement": "another subject of as many tokens, which hides this one instead of noise",
+            **_TRACED,
+        },
+    ),
+    Analysis(
+        name="fact-tracing",
+        question="Which tokens and layers bring facts back on average, and how sure is that?",
+        module="interp.analyses.trace_facts",
+        function_name="trace_facts",
+        papers=("Meng et al. 2022, arXiv 2202.05262", "Hase et al. 2023, arXiv 2301.04213"),
+        settings={
+            "corruption": "noise, or replace: a subject of the same relation and as many tokens in the subject's place",
+            **_TRACED,
+            "seed": "seed of the noise of every fact, of partners and of the bootstrap over facts",
         },
     ),
     Analysis(

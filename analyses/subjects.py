@@ -2,9 +2,11 @@
 
 Causal tracing adds Gaussian noise to the embeddings of a subject's tokens. For one level to mean the same in every
 model it is stated in units of the standard deviation of embeddings: take the tokens of many subjects, each tokenized
-alone, put their rows of W_E one after the other, and take the standard deviation of all numbers in them,
+alone, put their embeddings one after the other, and take the standard deviation of all numbers in them,
 
-    σ = std { W_E[t, i] : t a token of a subject, i < d_model },    noise = 3 σ.
+    σ = std { e_i(t) : t a token of a subject, i < d_model },    noise = 3 σ.
+
+e(t) is what noise is added to: the row of W_E, times the factor and behind the norm that some models put there.
 
 A token that comes up in several subjects counts each time; n − 1 stands below the sum of squares.
 
@@ -12,8 +14,7 @@ Paper: Meng et al. 2022, "Locating and editing factual associations in GPT" (ROM
 
 What it does NOT tell: how much noise a subject needs to be forgotten; look at the answer under noise. Nor is it a
 constant of the model: frequent tokens have other embeddings than rare ones, so it depends on the strings, and what is
-reported should name them. The paper's own list is of about a thousand subjects; ours is short and written for this
-purpose.
+reported should name them. By default they are all subjects of the bundled facts; the paper took those of its data set.
 """
 
 from collections.abc import Sequence
@@ -21,25 +22,20 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from interp.analyses.fact_data import bundled_facts
 from interp.errors import UsageError
 
 if TYPE_CHECKING:
     from interp.models.transformer import Transformer
 
-SUBJECTS: tuple[str, ...] = (
-    *("Marie Curie", "Isaac Newton", "Mozart", "Nelson Mandela", "Frida Kahlo", "Srinivasa Ramanujan", "Cleopatra"),
-    *("Berlin", "Kenya", "Lake Titicaca", "Mount Kilimanjaro", "Reykjavik", "The Great Barrier Reef", "Paris"),
-    *("The Eiffel Tower", "The Taj Mahal", "Hagia Sophia", "The Brooklyn Bridge", "Machu Picchu"),
-    *("Walkman", "Windows 95", "PlayStation 2", "Volkswagen Beetle", "Gmail"),
-    *("Toyota", "Siemens", "The New York Times", "Nintendo", "Air India"),
-    *("Don Quixote", "The Magic Flute", "Seven Samurai", "Guernica", "Moby-Dick"),
-    *("Python", "The French Revolution", "Penicillin", "The Nobel Peace Prize", "Sumo", "Manchester United"),
-)
-"""Subjects of well-known facts, as they would stand at the start of a sentence."""
+
+def bundled_subjects() -> tuple[str, ...]:
+    """The subject of every bundled fact; one that several facts are about stands there as often."""
+    return tuple(fact.subject for fact in bundled_facts())
 
 
 @torch.no_grad()
-def embedding_spread(model: "Transformer", subjects: Sequence[str] = SUBJECTS) -> float:
+def embedding_spread(model: "Transformer", subjects: Sequence[str]) -> float:
     """The standard deviation of all numbers in the token embeddings of the subjects; causal tracing takes 3 × this.
 
     Raises `UsageError` for no subjects, a subject that is empty, and a model without a tokenizer.
@@ -49,5 +45,6 @@ def embedding_spread(model: "Transformer", subjects: Sequence[str] = SUBJECTS) -
     if not subjects:
         raise UsageError("There is no subject to measure embeddings on; give at least one text.")
     tokens = [token for subject in subjects for token in model.tokenizer.prompt_ids(subject, "none")]
-    rows = model.W_E[torch.tensor(tokens, device=model.W_E.device)]
-    return float(rows.cpu().double().std())  # double: a sum over many rows keeps its digits, in any model's precision
+    _, cache = model.run_with_cache(torch.tensor(tokens)[:, None], ["hook_embed"], stop_at_layer=0)
+    rows = cache["hook_embed"].cpu()
+    return float(rows.double().std())  # double: a sum over many rows keeps its digits, in any model's precision

@@ -3,7 +3,7 @@
 A fact is a prompt, a subject in it and the answer o that the model gives. Three runs (Meng et al. 2022):
 
     clean       the prompt as it is; every state h(t, ℓ) is kept
-    corrupted   Gaussian noise, ν · N(0, 1), added to the embeddings of the subject's tokens: P*(o)
+    corrupted   noise added to the embeddings of the subject's tokens, or another subject in its place: P*(o)
     restored    corrupted, but at token t and layer ℓ the clean state is put back: P*,h(t,ℓ)(o)
 
     total effect = P(o) − P*(o)        indirect effect(t, ℓ) = P*,h(t,ℓ)(o) − P*(o)
@@ -11,10 +11,12 @@ A fact is a prompt, a subject in it and the answer o that the model gives. Three
 Each is the mean over noise samples of the probability, softmax first; the logit of the answer stands beside it. All
 cells, and the corrupted run itself, see the same noise. `resid` restores the residual stream behind one layer; `mlp`
 and `attn` restore what that sublayer adds to it over a window of layers, [ℓ − w//2, ℓ + ⌈w/2⌉ − 1] cut at both ends,
-which for even w reaches one layer further down than up, as the reference code does. ν is `s3` by default: 3 standard
-deviations of the embeddings of subjects of facts (`analyses/subjects.py`).
+which for even w reaches one layer further down than up, as the reference code does. `severed_mlp` and `severed_attn`
+restore the residual stream while what that sublayer adds at t stays as it was in the corrupted run, in all layers: the
+part of the effect that does without it. How the subject is hidden stands in `analyses/corruption.py`.
 
-Paper: Meng et al. 2022, "Locating and editing factual associations in GPT" (arXiv 2202.05262), and its reference code.
+Paper: Meng et al. 2022, "Locating and editing factual associations in GPT" (arXiv 2202.05262), and its reference code,
+of which one thing is left out: its severed runs take their held values from a run with other noise.
 
 What it does NOT tell: where a fact is stored, in the sense of where to edit it: what tracing finds does not predict
 where editing succeeds (Hase et al. 2023, arXiv 2301.04213). A window is not a layer. And a restored state works inside
@@ -22,26 +24,23 @@ a corrupted run, which is unlike any run on text: another corruption can localis
 2309.16042).
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
-from interp import edits, metrics
-from interp.analyses.sites import layer_window
-from interp.analyses.subjects import SUBJECTS, embedding_spread
+from interp.analyses.corruption import Case, case_of, noise_of
+from interp.analyses.intervals import standard_error
+from interp.analyses.restoring import Restoring, plan_restoring
+from interp.analyses.trace_settings import TraceOptions, TraceSettings, said, severed_curves, window_arrays
 from interp.analyses.vocabulary import token_id, token_texts
-from interp.errors import UsageError
-from interp.hooks import Hooks
-from interp.models.prompt_formats import PrefixPolicy
-from interp.models.replay import Progress, Replay, Sweep
+from interp.models.replay import Progress, Replay
 from interp.models.replay_cost import Cost
-from interp.prompts import Span, find_subject
+from interp.prompts import Span, find_subject, replaced
 from interp.results import Result, provenance
 
 if TYPE_CHECKING:
@@ -49,17 +48,11 @@ if TYPE_CHECKING:
 
     from interp.models.transformer import Transformer
 
-Kind = Literal["resid", "mlp", "attn"]
-
-RESTORED: dict[Kind, str] = {"resid": "hook_resid_post", "mlp": "hook_mlp_out", "attn": "hook_attn_out"}
-"""What each kind puts back."""
-SAID: dict[Kind, str] = {"resid": "residual stream", "mlp": "FFN outputs", "attn": "attention outputs"}
-
 
 class CausalTrace(Result, kind="tracing.causal"):
     """What restoring each state brings back, [kind, position, layer].
 
-    `probability` and `logit` of the answer with the state restored, means over the noise samples; `effect` and
+    `probability` and `logit` of the answer with the state restored, means over the samples; `effect` and
     `logit_effect` less those of the corrupted run; `effect_error` the standard error of `effect` over samples.
     `sample_probability` and `sample_logit` have the sample axis too. `clean_*` and `corrupted_*` are the two runs that
     cells are compared with, `corrupted_sample_*` by sample. `first_layer` and `last_layer` [kind, layer] say which
@@ -72,7 +65,7 @@ class CausalTrace(Result, kind="tracing.causal"):
 
     @property
     def total_effect(self) -> float:
-        """What the noise takes away: the clean probability less the corrupted one."""
+        """What hiding the subject takes away: the clean probability less the corrupted one."""
         return float(self["clean_probability"] - self["corrupted_probability"])
 
     def peak(self, kind: str, *, position: int | None = None) -> tuple[int, int, float]:
@@ -95,22 +88,26 @@ class CausalTrace(Result, kind="tracing.causal"):
         marked = zip(self["token"], self["in_subject"], strict=True)
         return trace_heatmaps(
             {self.panel(str(kind)): self.at("effect", kind=kind) for kind in self.axes["kind"]},
-            title=f"{self.title}: {self.settings['answer']!r} after {self.settings['prompt']!r}",
+            title=self._headline(),
             metric="indirect effect",
             tokens=[f"{token}*" if inside else str(token) for token, inside in marked],
         )
 
+    def severed_figure(self) -> "Figure":
+        """The residual stream restored at the subject's last token, whole and with sublayers severed, by layer."""
+        end = self.last_subject_position
+        curves = {str(kind): self.at("effect", kind=kind, position=end) for kind in self.axes["kind"]}
+        return severed_curves(curves, f"{self._headline()}, at {str(self['token'][end])!r}")
+
     def panel(self, kind: str) -> str:
         """What a kind restores, in words: `FFN outputs, 10 layers`."""
-        window = 1 if kind == "resid" else self.settings["window"]
-        return f"{SAID[kind]}, {window} layers" if window != 1 else SAID[kind]  # type: ignore[index]  # a Kind
+        return said(kind, int(str(self.settings["window"])))
 
     def summary(self) -> list[str]:
         """The two runs, and for each kind its strongest cell, at the subject's last token and at the last token."""
         asked = self.settings
         clean, corrupted = float(self["clean_probability"]), float(self["corrupted_probability"])
-        level = f"noise {asked['noise_level']:.3f} on {asked['subject']!r}, {asked['samples']} samples"
-        lines = [f"{self.title}: P({asked['answer']!r}) {clean:.3f}, with {level} {corrupted:.3f}"]
+        lines = [f"{self.title}: P({asked['answer']!r}) {clean:.3f}, {self._hidden()} {corrupted:.3f}"]
         if not asked["answer_is_prediction"]:
             lines.append(f"  the model's own answer is {asked['prediction']!r}")
         for kind in map(str, self.axes["kind"]):
@@ -118,6 +115,17 @@ class CausalTrace(Result, kind="tracing.causal"):
             places = {"anywhere": None, "subject's end": self.last_subject_position, "last token": -1}
             lines += [self._line(kind, name, position) for name, position in places.items()]
         return [*lines, f"  {self.caution}"]
+
+    def _headline(self) -> str:
+        return f"{self.title}: {self.settings['answer']!r} after {self.settings['prompt']!r}"
+
+    def _hidden(self) -> str:
+        """What hides the subject."""
+        asked = self.settings
+        if asked["corruption"] == "replace":
+            return f"with {asked['replacement']!r} for {asked['subject']!r}"
+        shape = "uniform noise ±" if asked["noise_shape"] == "uniform" else "noise "
+        return f"with {shape}{asked['noise_level']:.3f} on {asked['subject']!r}, {asked['samples']} samples"
 
     def _line(self, kind: str, name: str, position: int | None) -> str:
         last = len(self.axes["position"]) - 1
@@ -129,15 +137,26 @@ class CausalTrace(Result, kind="tracing.causal"):
 class Trace:
     """A trace that is planned and ready to run: `cost()` before it, `run()` for the result."""
 
-    replay: Replay
+    restoring: Restoring
     model: "Transformer"
-    tokens: Int[Tensor, "1 pos"]
-    span: Span
-    kinds: tuple[Kind, ...]
-    window: int
-    clean: dict[str, float]
+    case: Case
+    asked: TraceSettings
     settings: dict[str, object]
-    facts: dict[str, object]
+
+    @property
+    def replay(self) -> Replay:
+        """The sweep."""
+        return self.restoring.replay
+
+    @property
+    def span(self) -> Span:
+        """Where the subject stands."""
+        return self.case.span
+
+    @property
+    def tokens(self) -> Int[Tensor, "1 pos"]:
+        """The prompt."""
+        return torch.tensor([self.case.clean])
 
     def cost(self) -> Cost:
         """Rows, operations, bytes and seconds of the trace."""
@@ -145,42 +164,34 @@ class Trace:
 
     def run(self, *, progress: Progress | None = None) -> CausalTrace:
         """Restore every state in turn."""
-        swept = self.replay.run(progress=progress)
         arrays: dict[str, tuple[object, Sequence[str]]] = {}
-        for name in swept.values:
-            cells, corrupted = swept[name].values, swept.base[name].values
+        for name, found in self.restoring.run(progress=progress).items():
+            cells, corrupted = found.cells[..., 0, :], found.corrupted[0]
             effect = cells - corrupted
             arrays[name] = cells.mean(-1), CausalTrace.grid
             arrays["effect" if name == "probability" else "logit_effect"] = effect.mean(-1), CausalTrace.grid
             if name == "probability":
-                arrays["effect_error"] = _standard_error(effect), CausalTrace.grid
+                arrays["effect_error"] = standard_error(effect), CausalTrace.grid
             arrays[f"sample_{name}"] = cells, (*CausalTrace.grid, "sample")
-            arrays[f"clean_{name}"] = np.float64(self.clean[name]), ()
+            arrays[f"clean_{name}"] = np.float64(found.clean[0]), ()
             arrays[f"corrupted_{name}"] = corrupted.mean(-1), ()
             arrays[f"corrupted_sample_{name}"] = corrupted, ("sample",)
         return CausalTrace(
             arrays={**arrays, **self._labels()},
-            axes={"kind": self.kinds},
+            axes={"kind": self.asked.rows},
             settings=self.settings,
-            provenance=provenance(self.model.provenance, tokens=self.tokens.cpu(), **self.facts),
+            provenance=provenance(
+                self.model.provenance, tokens=self.tokens, prefix=self.asked.prefix, seed=self.asked.seed
+            ),
         )
 
     def _labels(self) -> dict[str, tuple[object, Sequence[str]]]:
-        count = self.model.config.n_layers
-        used = [[window_of(kind, layer, self.window, count) for layer in range(count)] for kind in self.kinds]
-        texts = token_texts(self.model, self.tokens[0].tolist())
+        texts = token_texts(self.model, list(self.case.clean))
         return {
             "token": (texts, ("position",)),
             "in_subject": ([place in self.span.positions for place in range(len(texts))], ("position",)),
-            "first_layer": ([[layers[0] for layers in kind] for kind in used], ("kind", "layer")),
-            "last_layer": ([[layers[-1] for layers in kind] for kind in used], ("kind", "layer")),
+            **window_arrays(self.asked, self.model.config.n_layers),
         }
-
-
-def _standard_error(values: np.ndarray) -> np.ndarray:
-    """Of the mean over the last axis; NaN for a single sample, which says nothing of its spread."""
-    count = values.shape[-1]
-    return values.std(-1, ddof=1) / math.sqrt(count) if count > 1 else np.full(values.shape[:-1], np.nan)
 
 
 def causal_trace(
@@ -189,92 +200,46 @@ def causal_trace(
     subject: str,
     *,
     answer: str | int | None = None,
-    kinds: Sequence[Kind] = ("resid", "mlp", "attn"),
-    noise: str | float = "s3",
-    samples: int = 10,
-    window: int = 10,
-    seed: int = 0,
-    prefix: PrefixPolicy = "doc",
     occurrence: int | None = None,
-    budget: int = 2**30,
-    shortcuts: bool = True,
+    replacement: str | None = None,
     progress: Progress | None = None,
+    **options: Unpack[TraceOptions],
 ) -> CausalTrace:
-    """Trace one fact: restore each state of the clean run, at every token and layer, in runs with a noisy subject.
+    """Trace one fact: restore each state of the clean run, at every token and layer, in runs with a hidden subject.
 
-    `answer`: one token (its text or id); the model's own answer if None. `noise`: `"s3"` for 3 standard deviations of
-    subjects' embeddings (any number after the s), or a level. `occurrence`: which one, where the prompt names the
-    subject several times. Noise comes from `RandomState(seed)`, so that `seed=1` is that of the reference code.
-    `budget` and `shortcuts` as in `Replay`.
+    `answer`: one token (its text or id); the model's own answer if None. `occurrence`: which one, where the prompt
+    names the subject several times. `replacement`: another subject of as many tokens, which then hides this one instead
+    of noise, in a single run. `options` are the fields of `TraceSettings`, by keyword.
 
     Raises `UsageError` for a subject that is absent, named several times or cut inside a token, for an answer of
-    several tokens, a level that is not positive, and a prompt of one token.
+    several tokens, a replacement that does not fit token for token, and a prompt of one token.
     """
-    trace = plan_trace(
-        model,
-        prompt,
-        subject,
-        answer=answer,
-        kinds=kinds,
-        noise=noise,
-        samples=samples,
-        window=window,
-        seed=seed,
-        prefix=prefix,
-        occurrence=occurrence,
-        budget=budget,
-        shortcuts=shortcuts,
+    planned = plan_trace(
+        model, prompt, subject, answer=answer, occurrence=occurrence, replacement=replacement, **options
     )
-    return trace.run(progress=progress)
+    return planned.run(progress=progress)
 
 
-@torch.no_grad()
 def plan_trace(
     model: "Transformer",
     prompt: str,
     subject: str,
     *,
     answer: str | int | None = None,
-    kinds: Sequence[Kind] = ("resid", "mlp", "attn"),
-    noise: str | float = "s3",
-    samples: int = 10,
-    window: int = 10,
-    seed: int = 0,
-    prefix: PrefixPolicy = "doc",
     occurrence: int | None = None,
-    budget: int = 2**30,
-    shortcuts: bool = True,
+    replacement: str | None = None,
+    **options: Unpack[TraceOptions],
 ) -> Trace:
     """The same, planned but not run: its cost can be read first. The clean and the corrupted run are done."""
-    kinds = _checked(kinds, samples, window, seed)
-    tokens, span = _subject_in(model, prompt, subject, prefix, occurrence)
-    rule, level, spread = noise_level(model, noise)
-    # The clean run has as many rows as the corrupted one: equal shapes give equal bits before the subject, where
-    # restoring is then known to change nothing.
-    logits, clean = model.run_with_cache(
-        tokens.expand(samples, -1), [f"blocks.*.{RESTORED[kind]}" for kind in kinds], budget=budget
-    )
-    prediction = int(logits[0, -1].argmax())
-    chosen = prediction if answer is None else token_id(model, answer)
-    measured = {"probability": metrics.probability(chosen), "logit": metrics.logit(chosen)}
-    count = model.config.n_layers
-
-    def restoring(kind: Kind, position: int, layer: int) -> Hooks:
-        names = [f"blocks.{each}.{RESTORED[kind]}" for each in window_of(kind, layer, window, count)]
-        return [(name, edits.replace(clean[name][:, [position]], positions=position)) for name in names]
-
-    sweep = Sweep({"kind": kinds, "position": range(tokens.shape[1]), "layer": range(count)}, restoring)
-    drawn = subject_noise(samples, len(span.positions), model.config.d_model, seed=seed)
-    replay = Replay(
-        model,
-        tokens.expand(samples, -1),
-        sweep,
-        measured,
-        hooks=[("hook_embed", edits.steer(level * drawn, positions=span.positions))],
-        texts={"sample": samples},
-        budget=budget,
-        shortcuts=shortcuts,
-    )
+    asked = TraceSettings(**options)
+    model.to_tokens(prompt, prefix=asked.prefix)  # refuses what no prompt can be made of
+    span = find_subject(model.tokenizer, prompt, subject, prefix=asked.prefix, occurrence=occurrence)
+    other = None if replacement is None else replaced(prompt, subject, replacement, occurrence=occurrence)
+    case = case_of(model.tokenizer, prompt, span, asked.prefix, other)
+    noise = noise_of(model, asked.noise, asked.noise_subjects) if other is None else None
+    answers = None if answer is None else [token_id(model, answer)]
+    restoring = plan_restoring(model, [case], asked, noise, answers=answers)
+    chosen, prediction = restoring.answers[0], restoring.predictions[0]
     said_answer, said_prediction = token_texts(model, [chosen, prediction])
     settings = {
         "prompt": prompt,
@@ -283,74 +248,10 @@ def plan_trace(
         "answer": said_answer,
         "prediction": said_prediction,
         "answer_is_prediction": chosen == prediction,
-        "noise": rule,
-        "noise_level": level,
-        "embedding_spread": spread,
-        "noise_subjects": None if spread is None else SUBJECTS,
-        "samples": samples,
-        "window": window,
-        "shortcuts": shortcuts,
+        "corruption": "noise" if other is None else "replace",
+        "replacement": replacement,
+        **({} if noise is None else noise.stated()),
+        "samples": restoring.replay.texts["sample"],
+        **asked.stated(),
     }
-    values = {name: float(metric(logits[:1, -1:]).item()) for name, metric in measured.items()}
-    return Trace(replay, model, tokens, span, kinds, window, values, settings, {"prefix": prefix, "seed": seed})
-
-
-def window_of(kind: Kind, layer: int, window: int, n_layers: int) -> range:
-    """The layers that are restored together around one layer: itself for `resid`, else [ℓ − w//2, ℓ + ⌈w/2⌉ − 1]."""
-    return layer_window(layer, 1 if kind == "resid" else window, n_layers)
-
-
-def subject_noise(samples: int, tokens: int, d_model: int, *, seed: int) -> Float[Tensor, "sample pos d_model"]:
-    """Standard normal noise. It is numpy's older generator, whose seed 1 is what the reference code draws."""
-    return torch.from_numpy(np.random.RandomState(seed).randn(samples, tokens, d_model)).float()
-
-
-def noise_level(model: "Transformer", noise: str | float) -> tuple[str, float, float | None]:
-    """(the rule as text, its level, the spread of embeddings that it multiplies if it does)."""
-    factor: object = noise
-    by_spread = isinstance(noise, str) and noise.startswith("s")
-    if isinstance(noise, str):
-        try:
-            factor = float(noise.removeprefix("s"))
-        except ValueError:
-            factor = None
-    good = isinstance(factor, int | float) and not isinstance(factor, bool) and 0 < factor < math.inf
-    if not good:
-        raise UsageError(
-            f"The noise is {noise!r}; a positive level such as 0.3 was expected, or 's3' for 3 standard deviations of "
-            "the embeddings of subjects."
-        )
-    assert isinstance(factor, int | float)
-    if not by_spread:
-        return f"{factor:g}", float(factor), None
-    spread = embedding_spread(model)
-    return f"s{factor:g}", factor * spread, spread
-
-
-def _subject_in(
-    model: "Transformer", prompt: str, subject: str, prefix: PrefixPolicy, occurrence: int | None
-) -> tuple[Int[Tensor, "1 pos"], Span]:
-    """The prompt's tokens and where the subject is. A subject that ends inside a token cannot be corrupted alone."""
-    tokens = model.to_tokens(prompt, prefix=prefix)
-    if len(model.tokenizer.encode(prompt)) < 2:
-        raise UsageError(f"The prompt {prompt!r} is one token; a trace needs a subject and something that follows it.")
-    span = find_subject(model.tokenizer, prompt, subject, prefix=prefix, occurrence=occurrence)
-    if not span.exact:
-        raise UsageError(
-            f"The subject {subject!r} begins or ends inside a token: it lies in {list(span.pieces)}. Name it so that "
-            "it covers whole tokens."
-        )
-    return tokens, span
-
-
-def _checked(kinds: Sequence[Kind], samples: int, window: int, seed: int) -> tuple[Kind, ...]:
-    known = get_args(Kind)
-    chosen = tuple(kinds)
-    if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(known):
-        raise UsageError(f"A trace restores some of {', '.join(known)}, each once, not {kinds!r}.")
-    for name, value, least in (("samples", samples, 1), ("window", window, 1), ("seed", seed, 0)):
-        if type(value) is not int or value < least:
-            raise UsageError(f"{name} is {value!r}; a whole number from {least} on was expected.")
-    if seed >= 2**32:
-        raise UsageError(f"seed is {seed}; the generator takes whole numbers below 2**32.")
-    return chosen
+    return Trace(restoring, model, case, asked, settings)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from benchmarks.experts import mixture
+from benchmarks.facts import many_facts
 from benchmarks.induction import atlas, detected_heads, head_scores
 from benchmarks.measuring import Row, fresh_medians, in_fresh_process, medians, peak_bytes, ratio_row
 from benchmarks.models import ours, peer, random_tokens
@@ -136,6 +137,7 @@ CASES: dict[str, Callable[[], Iterator[Row]]] = {
     "attribution": attribution,
     "growth": growth,
     "traces": traces,
+    "many_facts": many_facts,
     "budgets": budgets,
     "moe": mixture,
     "loading": loading,

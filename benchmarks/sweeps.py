@@ -20,6 +20,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.measuring import Row, peak_bytes
 from benchmarks.models import ours, peer
 from interp.analyses import tracing
+from interp.analyses.corruption import noise_of
+from interp.analyses.trace_settings import window_of
 from interp.models.replay import Replay
 
 FACT, SUBJECT = "The Eiffel Tower is located in the city of", "The Eiffel Tower"
@@ -108,7 +110,7 @@ def _tracing_loop(kind: str) -> np.ndarray:
     model, hf = ours(), peer("eager")
     tokens = model.to_tokens(FACT, prefix="none")
     rows, subject = tokens.repeat(SAMPLES + 1, 1), len(model.tokenizer.encode(SUBJECT))
-    noise = NOISE * tracing.subject_noise(SAMPLES, subject, model.config.d_model, seed=1)
+    noise = noise_of(model, NOISE).draw(SAMPLES, subject, model.config.d_model, seed=1)
     answer = int(hf(tokens, use_cache=False).logits[0, -1].argmax())
     count = len(hf.model.layers)
 
@@ -126,7 +128,7 @@ def _tracing_loop(kind: str) -> np.ndarray:
 
     found = np.zeros((tokens.shape[1], count))
     for position, layer in np.ndindex(*found.shape):
-        window = [layer] if kind == "resid" else tracing.window_of("mlp", layer, WINDOW, count)
+        window = [layer] if kind == "resid" else window_of("mlp", layer, WINDOW, count)
         blocks = [hf.model.layers[each] for each in window]
         modules = blocks if kind == "resid" else [block.mlp for block in blocks]
         handles = [module.register_forward_hook(restore(position)) for module in modules]

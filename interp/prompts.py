@@ -87,6 +87,12 @@ def find_subject(
     return Span(before + start, before + stop, subject, pieces, covered in (subject, f" {subject}"))
 
 
+def replaced(text: str, subject: str, other: str, *, occurrence: int | None = None) -> str:
+    """The text with another subject in this one's place; found, and refused, as `find_subject` does."""
+    first = _choose(_starts(text, subject), subject, occurrence)
+    return f"{text[:first]}{other}{text[first + len(subject) :]}"
+
+
 def _starts(text: str, subject: str) -> list[int]:
     """The characters at which the subject begins; at least one."""
     if not isinstance(subject, str) or not subject:

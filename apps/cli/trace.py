@@ -1,7 +1,8 @@
 """`interp trace`: where restoring one hidden state brings a forgotten fact back."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -10,7 +11,10 @@ from interp.apps.cli.options import Common, with_common
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from interp.analyses.trace_settings import TraceOptions
     from interp.analyses.tracing import CausalTrace, Trace
+
+Corruption = Literal["noise", "replace"]
 
 KINDS = ("resid", "mlp", "attn")  # those of the analysis, which brings torch along
 LARGE = 5e12  # multiplications, as full forward passes, from which on a trace says what it will cost
@@ -22,15 +26,21 @@ Examples:
   interp trace "The Louvre is located in the city of" --subject "The Louvre" --kinds resid --samples 3
   interp trace "The Louvre is located in the city of" --subject "The Louvre" --estimate
   interp trace "Rome is in Italy. Rome is old" --subject Rome --occurrence 0 --out results
+  interp trace "The capital of France is" --subject France --replacement Italy --severed mlp,attn
+  interp trace --facts bundled --relation capital --limit 10 --kinds resid --samples 3
+  interp trace --facts my-facts.jsonl --corruption replace --out results
 """
 
 
 @with_common()
 def trace(
-    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="A fact without its answer.", show_default=False)],
+    prompt: Annotated[
+        str | None, typer.Argument(metavar="[PROMPT]", help="A fact without its answer.", show_default=False)
+    ] = None,
     subject: Annotated[
-        str, typer.Option(metavar="TEXT", help="What the fact is about, as the prompt names it.", show_default=False)
-    ],
+        str | None,
+        typer.Option(metavar="TEXT", help="What the fact is about, as the prompt names it.", show_default=False),
+    ] = None,
     answer: Annotated[
         str | None,
         typer.Option(
@@ -42,9 +52,25 @@ def trace(
     kinds: Annotated[
         str, typer.Option(metavar="LIST", help="What is restored: residual stream, FFN outputs, attention outputs.")
     ] = ",".join(KINDS),
+    severed: Annotated[
+        str,
+        typer.Option(
+            metavar="LIST",
+            help="mlp, attn or both: also restore the residual stream while these stay as they were.",
+            show_default=False,
+        ),
+    ] = "",
     noise: Annotated[
-        str, typer.Option(metavar="LEVEL", help="s3: 3 standard deviations of embeddings; or a level such as 0.3.")
+        str,
+        typer.Option(
+            metavar="LEVEL",
+            help="s3: 3 standard deviations of embeddings; or a level such as 0.3. Uniform: us3, u0.3.",
+        ),
     ] = "s3",
+    replacement: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="Another subject to hide this one, instead of noise.", show_default=False),
+    ] = None,
     samples: Annotated[int, typer.Option(metavar="N", min=1, help="Draws of noise to average over.")] = 10,
     window: Annotated[
         int, typer.Option(metavar="N", min=1, help="Layers of mlp and attn that are restored together.")
@@ -55,44 +81,69 @@ def trace(
             metavar="N", help="Which one, from 0, if the prompt names the subject several times.", show_default=False
         ),
     ] = None,
+    facts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Trace a file of facts instead, or those that come along: bundled.", show_default=False
+        ),
+    ] = None,
+    relation: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only facts of this relation; may be given again.", show_default=False),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="At most N facts, evenly spread.", show_default=False)
+    ] = None,
+    corruption: Annotated[
+        Corruption | None,
+        typer.Option(help="Hide the subjects of facts by noise or by each other.", show_default="noise"),
+    ] = None,
     budget_mb: Annotated[int, typer.Option(metavar="MIB", min=1, help="Memory to use beside the model.")] = 1024,
     estimate: Annotated[bool, typer.Option("--estimate", help="Say what the trace will cost, and stop.")] = False,
     *,
     common: Common,
 ) -> None:
-    """Restore one hidden state after the other while the subject is hidden by noise: causal tracing.
+    """Restore one hidden state after the other while the subject is hidden: causal tracing.
 
-    Shows, for every token of PROMPT, at which layer restoring brings the answer back most. --json and --out hold every
-    token and layer.
+    Shows, for every token of PROMPT, at which layer restoring brings the answer back most; with --facts, the same for
+    the parts that tokens play, on average over the facts that the model knows. --json and --out hold every cell.
     """
-    from interp.apps.cli.output import write_data, write_json
     from interp.apps.cli.session import deliver, load_model, working
+    from interp.apps.cli.trace_facts import trace_file
 
-    chosen = _checked(prompt, subject, kinds, estimate and common.out is not None)  # answers before torch is imported
+    options: TraceOptions = {
+        "kinds": _names("--kinds", kinds, KINDS, required=True),  # type: ignore[typeddict-item]  # checked
+        "severed": _names("--severed", severed, KINDS[1:]),  # type: ignore[typeddict-item]  # checked
+        "noise": noise,
+        "samples": samples,
+        "window": window,
+        "seed": common.seed,
+        "prefix": common.prefix,
+        "budget": budget_mb * 2**20,
+    }
+    of_one = {"--answer": answer, "--replacement": replacement, "--occurrence": occurrence}
+    of_many = {"--relation": relation, "--limit": limit, "--corruption": corruption}
+    if facts is not None:
+        _refuse("one prompt", {"PROMPT": prompt, "--subject": subject, **of_one, "--estimate": estimate or None})
+        trace_file(facts, relation, limit, corruption or "noise", options, common)
+        return
+    _refuse("--facts", of_many)
+    _check_prompt(prompt, subject, estimate and common.out is not None)
     model = load_model(common)
     from interp.analyses.tracing import plan_trace
 
     with working("Running with and without the subject", common):
         planned = plan_trace(
             model,
-            prompt,
-            subject,
+            str(prompt),
+            str(subject),
             answer=answer,
-            kinds=chosen,  # type: ignore[arg-type]  # checked against KINDS
-            noise=noise,
-            samples=samples,
-            window=window,
-            seed=common.seed,
-            prefix=common.prefix,
             occurrence=occurrence,
-            budget=budget_mb * 2**20,
+            replacement=replacement,
+            **options,
         )
     if estimate:
-        cost = planned.cost()
-        if common.as_json:
-            write_json({"kind": "tracing.cost", "settings": planned.settings, **asdict(cost)})
-        else:
-            write_data(str(cost))
+        _estimate(planned, common)
         return
     _announce(planned, common)
     with working("Restoring every state in turn", common) as progress:
@@ -101,23 +152,52 @@ def trace(
     deliver(result, result.to_frame(), [*drawn, f"\n{result.caution}"], common, "trace")
 
 
-def _checked(prompt: str, subject: str, kinds: str, nothing_to_save: bool) -> list[str]:
-    """The kinds; raises `UsageError` for what every model would refuse."""
+def _check_prompt(prompt: str | None, subject: str | None, nothing_to_save: bool) -> None:
+    """Raises `UsageError` for what every model would refuse, before torch is imported."""
     from interp.apps.cli.session import check_text
-    from interp.errors import UsageError, nearest
+    from interp.errors import UsageError
 
+    if prompt is None:
+        raise UsageError("Missing argument 'PROMPT': give a fact without its answer, or a file of them with --facts.")
+    if subject is None:
+        raise UsageError("Missing option '--subject': give the words of the prompt that name what it is about.")
     check_text(prompt)
     if not subject:
         raise UsageError("The subject is empty. Give --subject the words of the prompt that name what it is about.")
     if nothing_to_save:
         raise UsageError("--estimate runs nothing, so that --out has nothing to save. Leave out one of the two.")
-    chosen = [kind.strip() for kind in kinds.split(",")]
-    for place, kind in enumerate(chosen):
-        if kind not in KINDS:
-            raise UsageError(f"--kinds names {kind!r}; expected some of {','.join(KINDS)}.{nearest(kind, KINDS)}")
-        if kind in chosen[:place]:
-            raise UsageError(f"--kinds names {kind!r} twice. Name each kind once.")
+
+
+def _refuse(of: str, given: Mapping[str, object]) -> None:
+    """Raise `UsageError` for the first option that was given and belongs to the other way to call the command."""
+    from interp.errors import UsageError
+
+    for name, value in given.items():
+        if value:
+            raise UsageError(f"{name} belongs to {of}. Leave it out, or give the prompt or the facts that it is for.")
+
+
+def _names(flag: str, text: str, known: Sequence[str], *, required: bool = False) -> list[str]:
+    """A list of names, each of them once."""
+    from interp.errors import UsageError, nearest
+
+    chosen = [name.strip() for name in text.split(",")] if text or required else []
+    for place, name in enumerate(chosen):
+        if name not in known:
+            raise UsageError(f"{flag} names {name!r}; expected some of {','.join(known)}.{nearest(name, known)}")
+        if name in chosen[:place]:
+            raise UsageError(f"{flag} names {name!r} twice. Name each once.")
     return chosen
+
+
+def _estimate(planned: "Trace", common: Common) -> None:
+    from interp.apps.cli.output import write_data, write_json
+
+    cost = planned.cost()
+    if common.as_json:
+        write_json({"kind": "tracing.cost", "settings": planned.settings, **asdict(cost)})
+    else:
+        write_data(str(cost))
 
 
 def _announce(planned: "Trace", common: Common) -> None:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from interp.analyses.induction import InductionScores
     from interp.analyses.lens import LensResult
     from interp.analyses.repeat_loss import RepeatLoss
-    from interp.analyses.tracing import CausalTrace, Kind
+    from interp.analyses.trace_settings import Kind
+    from interp.analyses.tracing import CausalTrace
     from interp.models.transformer import Transformer
 
 Progress = Callable[[int, int], None]

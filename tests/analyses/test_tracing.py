@@ -15,8 +15,9 @@ from published import small_tokenizer
 from tiny import CONFIGS, reference, tiny
 
 from interp import edits
-from interp.analyses.subjects import SUBJECTS, embedding_spread
-from interp.analyses.tracing import SAID, CausalTrace, Trace, causal_trace, plan_trace, window_of
+from interp.analyses.subjects import bundled_subjects, embedding_spread
+from interp.analyses.trace_settings import SAID, window_of
+from interp.analyses.tracing import CausalTrace, Trace, causal_trace, plan_trace
 from interp.errors import BudgetError, UsageError
 from interp.hooks import HookPoint
 from interp.models.loading import from_transformers
@@ -89,7 +90,8 @@ def drawn(model: "Transformer", trace: CausalTrace) -> torch.Tensor:
     """The noise of every sample, [sample, subject position, d_model]."""
     asked = trace.settings
     shape = asked["samples"], len(asked["subject_positions"]), model.config.d_model
-    numbers = np.random.RandomState(trace.provenance["seed"]).randn(*shape)
+    generator = np.random.RandomState(trace.provenance["seed"])
+    numbers = generator.uniform(-1, 1, shape) if asked["noise_shape"] == "uniform" else generator.randn(*shape)
     return (asked["noise_level"] * torch.from_numpy(numbers)).float()
 
 
@@ -122,10 +124,16 @@ def some_cells(trace: CausalTrace, count: int, *, seed: int) -> Iterator[tuple[s
 
 
 @pytest.mark.parametrize(
-    ("name", "window"), [("grouped_query", 1), ("multi_head", 2), ("biases", 3), ("gelu_one_layer", 10)]
+    ("name", "window", "noise"),
+    [
+        ("grouped_query", 1, "s3"),
+        ("multi_head", 2, "u0.5"),
+        ("biases", 3, "us3"),
+        ("gelu_one_layer", 10, 0.4),
+    ],
 )
-def test_every_cell_is_that_of_the_reference_algorithm(name: str, window: int) -> None:
-    trace, model = tiny_trace(name, window=window), reads_text(name)
+def test_every_cell_is_that_of_the_reference_algorithm(name: str, window: int, noise: str | float) -> None:
+    trace, model = tiny_trace(name, window=window, noise=noise), reads_text(name)
     for kind in KINDS:
         for place, layer in np.ndindex(len(trace.axes["position"]), model.config.n_layers):
             expected = by_one_pass(model, trace, kind, place, layer)
@@ -219,8 +227,10 @@ def test_restoring_the_embeddings_of_the_whole_subject_is_the_clean_run(short_pl
     everything = Sweep({"one": [0]}, lambda one: [("hook_embed", edits.replace(clean, positions=subject))])
     swept = replayed(short_plan, everything, shortcuts=shortcuts)
     assert swept.base["probability"].values.max() < 0.1
-    assert short_plan.clean["probability"] > 0.25
-    np.testing.assert_allclose(swept["probability"].values[0], short_plan.clean["probability"], rtol=0, atol=1e-5)
+    assert float(short_plan.restoring.clean["probability"][0]) > 0.25
+    np.testing.assert_allclose(
+        swept["probability"].values[0], float(short_plan.restoring.clean["probability"][0]), rtol=0, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -267,7 +277,7 @@ def noise_in(trace: Trace) -> torch.Tensor:
 def test_the_noise_has_its_level_on_the_subject_and_is_none_elsewhere(noise: str | float) -> None:
     trace = plan_trace(reads_text(), PROMPT, "the tower", noise=noise, samples=200)
     added, subject = noise_in(trace), trace.span.positions
-    spread = embedding_spread(reads_text())
+    spread = embedding_spread(reads_text(), bundled_subjects())
     level = {0.7: 0.7, "0.7": 0.7, "s3": 3 * spread, "s0.5": 0.5 * spread}[noise]
     assert subject == [2, 3]
     assert added[:, subject].std().item() == pytest.approx(level, rel=0.03)
@@ -277,7 +287,7 @@ def test_the_noise_has_its_level_on_the_subject_and_is_none_elsewhere(noise: str
 
 
 def test_the_noise_of_the_default_model_is_three_spreads_of_its_subjects(short_plan: Trace) -> None:
-    level = 3 * embedding_spread(short_plan.model)
+    level = 3 * embedding_spread(short_plan.model, bundled_subjects())
     assert noise_in(short_plan)[:, short_plan.span.positions].std().item() == pytest.approx(level, rel=0.03)
 
 
@@ -297,6 +307,20 @@ def test_all_kinds_see_the_same_noise(traced: CausalTrace) -> None:
     np.testing.assert_allclose(
         alone.at("sample_probability", kind="attn"), traced.at("sample_probability", kind="attn"), rtol=0, atol=1e-6
     )
+
+
+def test_another_subject_can_hide_this_one_in_a_single_run() -> None:
+    trace = tiny_trace(replacement="the city", severed="attn")
+    model = reads_text()
+    other = model(model.to_tokens("of the city of the city"))[0, -1].softmax(-1)
+    own = int(model(model.to_tokens(PROMPT))[0, -1].argmax())
+    assert float(trace["corrupted_probability"]) == pytest.approx(other[own].item(), abs=1e-6)
+    assert (trace.settings["corruption"], trace.settings["samples"]) == ("replace", 1)
+    assert np.isnan(trace["effect_error"]).all()
+    assert "with 'the city' for 'the tower'" in trace.summary()[0]
+    restored = trace.at("effect", kind="resid", position=3)
+    assert restored[0] != 0
+    assert (trace["effect"][:, :3] == 0).all(), "the prompts part at position 3"
 
 
 # ------------------------------------------------------------------------------------------------------------ facts
@@ -413,12 +437,11 @@ def test_the_table_has_a_row_for_every_cell(traced: CausalTrace) -> None:
 
 
 def test_settings_say_what_the_noise_was_and_where_it_came_from(traced: CausalTrace) -> None:
-    asked, spread = traced.settings, embedding_spread(reads_text())
+    asked, spread = traced.settings, embedding_spread(reads_text(), bundled_subjects())
     assert (asked["noise"], asked["samples"], asked["window"]) == ("s3", 4, 2)
     assert asked["embedding_spread"] == spread
     assert asked["noise_level"] == 3 * spread
-    assert tuple(asked["noise_subjects"]) == SUBJECTS
-    assert len(SUBJECTS) >= 12
+    assert asked["noise_subjects"] == f"all {len(bundled_subjects())} of the bundled facts"
     assert (asked["prompt"], asked["subject"]) == (PROMPT, "the tower")
     assert tuple(asked["subject_positions"]) == (2, 3)
     assert (traced.provenance["prefix"], traced.provenance["seed"]) == ("doc", 0)
@@ -460,6 +483,19 @@ def test_the_figure_has_a_panel_for_each_kind_and_marks_the_subject(traced: Caus
     marked = [text.endswith("*") for text in figure.layout.yaxis.ticktext]
     assert marked == [False, False, True, True, False, False, False]
     assert PROMPT in figure.layout.title.text
+
+
+def test_the_severed_figure_has_a_curve_for_the_whole_stream_and_one_for_each_sublayer() -> None:
+    trace = tiny_trace(severed=("mlp", "attn"))
+    curves = trace.severed_figure().data
+    assert [curve.name for curve in curves] == [trace.panel(kind) for kind in ("resid", "severed_mlp", "severed_attn")]
+    for kind, curve in zip(("resid", "severed_mlp", "severed_attn"), curves, strict=True):
+        np.testing.assert_array_equal(curve.y, trace.at("effect", kind=kind, position=3))
+
+
+def test_without_severed_runs_there_is_no_severed_figure(traced: CausalTrace) -> None:
+    with pytest.raises(UsageError, match="Nothing was severed"):
+        traced.severed_figure()
 
 
 # --------------------------------------------------------------------------------------------------------- the plan
@@ -519,6 +555,8 @@ def test_a_subject_that_stands_twice_is_chosen_by_occurrence() -> None:
         ({"noise": "s0"}, "noise is 's0';"),
         ({"noise": "s"}, "noise is 's';"),
         ({"noise": "snan"}, "noise is 'snan';"),
+        ({"replacement": "tower"}, "'the tower' token for token"),
+        ({"severed": "resid"}, "severs some of mlp, attn"),
         ({"kinds": ()}, r"each once, not \(\)"),
         ({"kinds": ("resid", "head")}, r"resid, mlp, attn, each once, not \('resid', 'head'\)"),
         ({"kinds": ("mlp", "mlp")}, r"each once, not \('mlp', 'mlp'\)"),

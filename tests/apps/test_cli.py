@@ -125,6 +125,13 @@ def test_completion_is_written_for_a_shell() -> None:
         (["trace", "x", "--subject", "x", "--kinds", "mlp,mlp"], "'mlp' twice"),
         (["trace", "x", "--subject", "x", "--kinds", ""], "expected some of resid,mlp,attn"),
         (["trace", "x", "--subject", "x", "--estimate", "--out", "y"], "nothing to save"),
+        (["trace"], "Missing argument 'PROMPT'"),
+        (["trace", "x", "--subject", "x", "--severed", "resid"], "--severed names 'resid'; expected some of mlp,attn"),
+        (["trace", "x", "--subject", "x", "--limit", "3"], "--limit belongs to --facts"),
+        (["trace", "x", "--facts", "bundled"], "PROMPT belongs to one prompt"),
+        (["trace", "--facts", "bundled", "--occurrence", "1"], "--occurrence belongs to one prompt"),
+        (["trace", "--facts", "bundled", "--relation", "capitol"], "Did you mean 'capital'?"),
+        (["trace", "--facts", "bundle"], "files ending in .json, .jsonl, .csv, .parquet"),
         (["patch"], "give --pairs with a name or a file"),
         (["patch", "--clean", "x", "--answer", "y"], "--clean, --corrupted and --answer"),
         (["patch", "--pairs", "ioi", "--clean", "x"], "Leave out one of the two"),
@@ -161,6 +168,7 @@ def test_a_wrong_argument_ends_with_2_and_one_message(run: Run, words: list[str]
         (["trace", LOUVRE, "--subject", "the louvre"], "'The Louvre' in other letters"),
         (["trace", LOUVRE, "--subject", "Louv"], "covers whole tokens"),
         (["trace", LOUVRE, "--subject", "The Louvre", "--noise", "-1"], "positive level"),
+        (["trace", LOUVRE, "--subject", "The Louvre", "--replacement", "Rome"], "token for token"),
         (["trace", LOUVRE, "--subject", "The Louvre", "--answer", " Paris and London"], "' and'"),
         (["trace", LOUVRE, "--subject", "i", "--occurrence", "7"], "7"),
         (["trace", LOUVRE, "--subject", "The Louvre", "--budget-mb", "1"], "budget"),
@@ -258,7 +266,7 @@ def test_a_wrong_list_of_kinds_is_refused_before_torch_is_imported() -> None:
 
 
 def test_the_kinds_that_the_command_knows_are_those_of_the_analysis() -> None:
-    from interp.analyses.tracing import SAID
+    from interp.analyses.trace_settings import SAID
     from interp.apps.cli.trace import KINDS
 
     assert tuple(SAID) == KINDS
