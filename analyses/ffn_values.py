@@ -1,0 +1,59 @@
+"""The value vectors of an FFN by number, in a dense layer and in a mixture of experts.
+
+A memory is one neuron: its value is a row of W_out. In a dense layer memories are counted as neurons are; in a mixture
+expert by expert, memory = expert · d_expert + neuron, and their names are "expert.neuron". The shared expert, which
+every token passes through, is not counted here.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.selection import Index, indices
+
+if TYPE_CHECKING:
+    from interp.models.transformer import Transformer
+
+
+def chosen_layers(model: "Transformer", layers: Index | None) -> list[int]:
+    """The layers that are meant, from the start; None means all. Raises `UsageError` where one does not exist."""
+    return indices(slice(None) if layers is None else layers, model.config.n_layers, "the layers")
+
+
+def stored_values(model: "Transformer", layer: int) -> Float[Tensor, "*expert neuron d_model"]:
+    """W_out of one layer as it is stored, a view."""
+    return model.weights()[f"blocks.{layer}.mlp.W_out"]
+
+
+def chosen_memories(model: "Transformer", layer: int, memories: Index | None) -> list[int]:
+    """The memories of one layer that are meant; None means all. Raises `UsageError` where one does not exist."""
+    count = stored_values(model, layer)[..., 0].numel()
+    return indices(slice(None) if memories is None else memories, count, f"the neurons of layer {layer}")
+
+
+def memory_names(model: "Transformer", layer: int, memories: Sequence[int]) -> list[int] | list[str]:
+    """What the memories are called: their number, or "expert.neuron"."""
+    *experts, width, _ = stored_values(model, layer).shape
+    return [f"{memory // width}.{memory % width}" for memory in memories] if experts else list(memories)
+
+
+def value_vectors(model: "Transformer", layer: int, memories: Sequence[int]) -> Float[Tensor, "memory d_model"]:
+    """The values of some memories of one layer, copied."""
+    stored = stored_values(model, layer)
+    width = stored.shape[-2]
+    if stored.dim() == 2:
+        return stored[list(memories)]
+    return stored[[memory // width for memory in memories], [memory % width for memory in memories]]
+
+
+def as_added(
+    model: "Transformer", layer: int, vectors: Float[Tensor, "vector d_model"]
+) -> Float[Tensor, "vector d_model"]:
+    """Parts of an FFN's output as they reach the residual stream, up to one positive factor that they share.
+
+    Where the output is normalised before it is added, that norm's gain turns every part; its divisor does not.
+    """
+    norm = model.layers[layer].ln2_post
+    return vectors if norm is None else norm.centre(vectors) * norm.gain
