@@ -51,7 +51,7 @@ class Memories(Result, kind="memories.prompt"):
     """The dominant sub-updates of each [layer, rank] at one token, rank 1 the largest.
 
     `name` is "layer.neuron", in a mixture "layer.expert.neuron" with "shared" for the shared expert; `neuron` its
-    number in that FFN. `weight` is the mixing weight (1 without experts), `coefficient` m signed, `pre` and `pre_linear`
+    number in that FFN. `weight` is the mixing weight (1 without experts), `coefficient` m, signed; `pre`, `pre_linear`
     the key matches of gate and up projection (the second NaN without a gate), `value_norm` ‖v‖, `dominance`
     |w · m| · ‖v‖, `explained` the share of the FFN's output up to this rank (NaN where it writes nothing).
 

@@ -121,7 +121,7 @@ def _part(
 
 def _joined(parts: list[_Part], bias: Tensor, out: Tensor) -> SubUpdates:
     joined = parts[0] if len(parts) == 1 else [torch.cat(each) for each in zip(*parts, strict=True)]
-    return SubUpdates(*joined, bias=bias, out=out)
+    return SubUpdates(*joined, bias, out)
 
 
 def _bias(weights: dict[str, Tensor], where: str, none: Tensor) -> Tensor:
