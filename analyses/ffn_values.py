@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.analyses.folded import written_through
 from interp.selection import Index, indices
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def chosen_layers(model: "Transformer", layers: Index | None) -> list[int]:
 
 def stored_values(model: "Transformer", layer: int) -> Float[Tensor, "*expert neuron d_model"]:
     """W_out of one layer as it is stored, a view."""
-    return model.weights()[f"blocks.{layer}.mlp.W_out"]
+    return model.layers[layer].mlp.weights()["W_out"].data
 
 
 def chosen_memories(model: "Transformer", layer: int, memories: Index | None) -> list[int]:
@@ -55,5 +56,4 @@ def as_added(
 
     Where the output is normalised before it is added, that norm's gain turns every part; its divisor does not.
     """
-    norm = model.layers[layer].ln2_post
-    return vectors if norm is None else norm.centre(vectors) * norm.gain
+    return written_through(model.layers[layer].ln2_post, vectors)

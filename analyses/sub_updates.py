@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.analyses.ffn_values import stored_values
+from interp.analyses.folded import wide
 from interp.cache import ActivationCache
 from interp.errors import UsageError
 
@@ -69,7 +70,7 @@ def points_read(model: "Transformer", layers: Sequence[int]) -> list[str]:
     for layer in layers:
         mlp = f"blocks.{layer}.mlp."
         wanted += [mlp + part + name for part in ("hook_", "shared.hook_") for name in _READ]
-        if mlp + "W_shared_gate" in model.weights():
+        if _gated(model.layers[layer].mlp.weights()):
             wanted.append(_gate_input(model, layer))
     return [name for name in wanted if name in table]
 
@@ -80,25 +81,27 @@ def sub_updates(model: "Transformer", cache: ActivationCache, layer: int, *, row
     Raises `PointError` where the cache lacks a point of `points_read`, `UsageError` where it was recorded on another
     device than the model's weights.
     """
-    at = {name: _wide(cache[name][row, column]) for name in points_read(model, [layer])}
-    if cache.tokens.numel() and next(iter(at.values())).device != model.device:
-        raise UsageError(f"The cache lies on {next(iter(at.values())).device}; move it first: cache.to(model.device).")
-    mlp, weights = f"blocks.{layer}.mlp.", model.weights()
-    values = stored_values(model, layer)
-    none = at[mlp + "hook_out"].new_zeros(values.shape[-1])
+    at = {
+        name: wide(cache[name][row, column])
+        for name in points_read(model, [layer])
+        if not name.endswith("hook_expert_indices")
+    }
+    mlp, weights = f"blocks.{layer}.mlp.", model.layers[layer].mlp.weights()
+    out, values = at[mlp + "hook_out"], stored_values(model, layer)
+    if out.device != values.device:
+        raise UsageError(f"The cache lies on {out.device}, the model on {values.device}: move it by cache.to(device).")
+    one, none = out.new_ones(()), torch.zeros_like(out)
     if values.dim() == 2:
-        one = at[mlp + "hook_out"].new_ones(())
-        return _joined([_part(at, mlp + "hook_", DENSE, one, values)], _bias(weights, mlp, none), at[mlp + "hook_out"])
-    chosen = [int(expert) for expert in cache[mlp + "hook_expert_indices"][row, column]]
+        return _joined([_part(at, mlp + "hook_", DENSE, one, values)], _bias(weights, "b_out", none), out)
     parts = [
         _part(at, mlp + "hook_", expert, at[mlp + "hook_expert_weights"][slot], values[expert], slot)
-        for slot, expert in enumerate(chosen)
+        for slot, expert in enumerate(cache[mlp + "hook_expert_indices"][row, column].tolist())
     ]
-    if mlp + "shared.W_out" in weights:
-        gate = _shared_gate(model, at, layer)
-        parts.append(_part(at, mlp + "shared.hook_", SHARED, gate, weights[mlp + "shared.W_out"]))
-        none = gate * _bias(weights, mlp + "shared.", none)
-    return _joined(parts, none, at[mlp + "hook_out"])
+    if "shared.W_out" not in weights:
+        return _joined(parts, none, out)
+    gate = (at[_gate_input(model, layer)] @ wide(weights["W_shared_gate"])).sigmoid()[0] if _gated(weights) else one
+    parts.append(_part(at, mlp + "shared.hook_", SHARED, gate, weights["shared.W_out"]))
+    return _joined(parts, gate * _bias(weights, "shared.b_out", none), out)
 
 
 _Part = tuple[Tensor, ...]
@@ -116,7 +119,7 @@ def _part(
     linear = read("pre_linear") if where + "pre_linear" in at else torch.full_like(post, torch.nan)
     experts = torch.full((count,), expert, device=post.device)
     neurons = torch.arange(count, device=post.device)
-    return experts, neurons, weight.expand(count), post, read("pre"), linear, _wide(values)
+    return experts, neurons, weight.expand(count), post, read("pre"), linear, wide(values)
 
 
 def _joined(parts: list[_Part], bias: Tensor, out: Tensor) -> SubUpdates:
@@ -124,24 +127,16 @@ def _joined(parts: list[_Part], bias: Tensor, out: Tensor) -> SubUpdates:
     return SubUpdates(*joined, bias, out)
 
 
-def _bias(weights: dict[str, Tensor], where: str, none: Tensor) -> Tensor:
-    bias = weights.get(where + "b_out")
-    return none if bias is None else _wide(bias)
+def _bias(weights: dict[str, Tensor], name: str, none: Tensor) -> Tensor:
+    return wide(weights[name]) if name in weights else none
+
+
+def _gated(weights: dict[str, Tensor]) -> bool:
+    """Whether what the shared expert writes is multiplied by a gate."""
+    return "W_shared_gate" in weights
 
 
 def _gate_input(model: "Transformer", layer: int) -> str:
     """The point that shows what the FFN reads."""
     normed = "input_norm" in model.points().features
     return f"blocks.{layer}.{'ln2.hook_normalized' if normed else 'hook_mlp_in'}"
-
-
-def _shared_gate(model: "Transformer", at: dict[str, Tensor], layer: int) -> Float[Tensor, ""]:
-    """By how much the shared expert's output is multiplied."""
-    gate = model.weights().get(f"blocks.{layer}.mlp.W_shared_gate")
-    if gate is None:
-        return at[f"blocks.{layer}.mlp.hook_out"].new_ones(())
-    return (at[_gate_input(model, layer)] @ _wide(gate)).sigmoid()[0]
-
-
-def _wide(values: Tensor) -> Tensor:
-    return values if values.dtype == torch.float64 or not values.is_floating_point() else values.float()
