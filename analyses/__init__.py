@@ -333,6 +333,21 @@ _ALL = (
         },
     ),
     Analysis(
+        name="fact-memories",
+        question="Do the neurons that write most speak for the answer of a known fact, and at which token?",
+        module="interp.analyses.fact_memories",
+        function_name="fact_memories",
+        papers=("Geva et al. 2022, arXiv 2203.14680", "Meng et al. 2022, arXiv 2202.05262"),
+        settings={
+            "layer": "one layer, several, or all",
+            "top_k": "how many neurons of each layer",
+            "near": "up to which rank the answer counts as promoted",
+            "final_norm": "how the vocabulary is read: with the gain of the final norm, through all of it, or bare",
+            "prefix": "what stands before a prompt: doc or none",
+            "max_bytes": "memory for one block of scores over the vocabulary",
+        },
+    ),
+    Analysis(
         name="value-tokens",
         question="Which words does the value vector of a neuron speak for?",
         module="interp.analyses.value_tokens",

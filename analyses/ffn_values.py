@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.analyses.folded import written_through
+from interp.errors import UsageError
 from interp.selection import Index, indices
 
 if TYPE_CHECKING:
@@ -38,6 +39,18 @@ def memory_names(model: "Transformer", layer: int, memories: Sequence[int]) -> l
     """What the memories are called: their number, or "expert.neuron"."""
     *experts, width, _ = stored_values(model, layer).shape
     return [f"{memory // width}.{memory % width}" for memory in memories] if experts else list(memories)
+
+
+def memory_number(model: "Transformer", name: Sequence[int]) -> tuple[int, int]:
+    """The layer and the memory that (layer, neuron) or (layer, expert, neuron) name. `UsageError` if there is none."""
+    (layer,) = chosen_layers(model, name[0])
+    *sizes, _ = stored_values(model, layer).shape
+    if len(name) != 1 + len(sizes):
+        form = "layer.expert.neuron" if len(sizes) > 1 else "layer.neuron"
+        raise UsageError(f"{'.'.join(map(str, name))} names no neuron of layer {layer}; expected {form}.")
+    for place, size, what in zip(reversed(name), reversed(sizes), ("the neurons", "the experts"), strict=False):
+        indices(place, size, f"{what} of layer {layer}")
+    return layer, name[-1] if len(sizes) == 1 else name[1] * sizes[1] + name[2]
 
 
 def value_vectors(model: "Transformer", layer: int, memories: Sequence[int]) -> Float[Tensor, "memory d_model"]:

@@ -126,7 +126,7 @@ def ffn_memories(
     fewest = min(len(updates.neuron) for updates in found)
     if not 1 <= top_k <= fewest:
         raise UsageError(f"top_k is {top_k}; expected 1 to {fewest}, the neurons that write at this token.")
-    ranked = [_dominant(model, each, updates, top_k) for each, updates in zip(layers, found, strict=True)]
+    ranked = [dominant(model, each, updates, top_k) for each, updates in zip(layers, found, strict=True)]
     written = torch.cat([vectors for _, vectors in ranked])
     projected = project(model, written, top_k=words, final_norm=final_norm, max_bytes=max_bytes)
     stated = prefix if isinstance(source, str) else "as given"
@@ -166,10 +166,10 @@ def _place(cache: ActivationCache, text: int, position: int) -> int:
     return place
 
 
-def _dominant(
+def dominant(
     model: "Transformer", layer: int, updates: SubUpdates, top_k: int
 ) -> tuple[dict[str, np.ndarray], Float[Tensor, "rank d_model"]]:
-    """What is kept of a layer's strongest sub-updates, and what they add to the residual stream."""
+    """A layer's strongest sub-updates by the names of `Memories`, and what they add to the residual stream."""
     norms = updates.value.norm(dim=-1)
     strength = updates.amount.abs() * norms
     first = strength.sort(descending=True, stable=True).indices[:top_k]

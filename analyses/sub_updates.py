@@ -104,27 +104,30 @@ def sub_updates(model: "Transformer", cache: ActivationCache, layer: int, *, row
     return _joined(parts, gate * _bias(weights, "shared.b_out", none), out)
 
 
-_Part = tuple[Tensor, ...]
-
-
 def _part(
     at: dict[str, Tensor], where: str, expert: int, weight: Float[Tensor, ""], values: Tensor, slot: int | None = None
-) -> _Part:
-    """What `SubUpdates` holds of one FFN, in its order."""
+) -> dict[str, Tensor]:
+    """What `SubUpdates` holds of one FFN."""
 
     def read(name: str) -> Tensor:
         return at[where + name] if slot is None else at[where + name][slot]
 
     post, count = read("post"), len(values)
-    linear = read("pre_linear") if where + "pre_linear" in at else torch.full_like(post, torch.nan)
-    experts = torch.full((count,), expert, device=post.device)
-    neurons = torch.arange(count, device=post.device)
-    return experts, neurons, weight.expand(count), post, read("pre"), linear, wide(values)
+    return {
+        "expert": torch.full((count,), expert, device=post.device),
+        "neuron": torch.arange(count, device=post.device),
+        "weight": weight.expand(count),
+        "coefficient": post,
+        "pre": read("pre"),
+        "pre_linear": read("pre_linear") if where + "pre_linear" in at else torch.full_like(post, torch.nan),
+        "value": wide(values),
+    }
 
 
-def _joined(parts: list[_Part], bias: Tensor, out: Tensor) -> SubUpdates:
-    joined = parts[0] if len(parts) == 1 else [torch.cat(each) for each in zip(*parts, strict=True)]
-    return SubUpdates(*joined, bias, out)
+def _joined(parts: list[dict[str, Tensor]], bias: Tensor, out: Tensor) -> SubUpdates:
+    if len(parts) == 1:  # no copy of all values
+        return SubUpdates(**parts[0], bias=bias, out=out)
+    return SubUpdates(**{name: torch.cat([part[name] for part in parts]) for name in parts[0]}, bias=bias, out=out)
 
 
 def _bias(weights: dict[str, Tensor], name: str, none: Tensor) -> Tensor:

@@ -41,6 +41,7 @@ from interp.results import Result, provenance
 from interp.selection import Index
 
 if TYPE_CHECKING:
+    import pandas
     from plotly.graph_objects import Figure
 
     from interp.models.transformer import Transformer
@@ -72,6 +73,25 @@ class Triggers(Result, kind="memories.triggers"):
         """The token that follows each trigger, empty behind the end of a document."""
         ids, there = (self.at(name, layer=layer, neuron=neuron, end=end) for name in ("next_id", "in_document"))
         return [self._text(token) if token >= 0 else "" for token in ids[there >= 0]]
+
+    def examples(self, layer: int, neuron: int | str) -> "pandas.DataFrame":
+        """The triggers of one neuron as a table: one row a place, its context, what follows, and where it is."""
+        import pandas
+
+        parts = []
+        for end in ENDS:
+            cell = {"layer": layer, "neuron": neuron, "end": end}
+            document = self.at("in_document", **cell)
+            there = document >= 0
+            columns = {
+                "coefficient": self.at("coefficient", **cell)[there],
+                "context": self.context(layer, neuron, end),
+                "follows": self.following(layer, neuron, end),
+                "document": [str(self.axes["document"][place]) for place in document[there]],
+                "at_token": self.at("at_token", **cell)[there],
+            }
+            parts.append(pandas.DataFrame({"end": end, **columns}))
+        return pandas.concat(parts, ignore_index=True)
 
     def figure(self, layer: int | None = None, neuron: int | str | None = None) -> "Figure":
         """The triggers of one neuron (by default the first) with their contexts, at both ends."""

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 import torch
+from spoken import spoken_fact
 from tiny import CONFIGS, tiny
 
 from interp.analyses.agreement import Agreement, agreement
@@ -13,7 +14,6 @@ from interp.analyses.triggers import ENDS, Triggers, find_triggers
 from interp.analyses.value_tokens import value_tokens
 from interp.errors import UsageError
 from interp.models.circuits import OneFact
-from interp.models.constructed import one_fact_memory
 from interp.results import Result
 
 if TYPE_CHECKING:
@@ -62,9 +62,7 @@ def test_shares_and_their_chances_are_those_of_counting(triggers: Triggers, laye
 
 
 def test_a_fact_written_by_hand_agrees_where_the_answer_follows_its_subject() -> None:
-    circuit = OneFact()
-    model = one_fact_memory(circuit)
-    model.W_out[0, 5, circuit.spaces["next"].start + circuit.token(circuit.answer)] = 1
+    model = spoken_fact(OneFact())
     for text, expected in (("The Eiffel Tower Paris", 1), ("The Eiffel Tower is", 0)):
         found = agreement(model, find_triggers(model, [Document("it", text)], layers=0, length=30))
         assert found["count"].tolist() == [[1, 0]]  # no other neuron fires, and none writes with a minus
@@ -86,7 +84,7 @@ def test_a_result_is_saved_shown_and_told(triggers: Triggers, tmp_path: "Path") 
     assert len(found.summary()) == 4
 
 
-def test_upper_layers_of_the_real_model_agree_far_above_chance(smollm2: "Transformer") -> None:
-    found: Agreement = agreement(smollm2, find_triggers(smollm2, bundled()[:4], layers=[28], top_k=5, context=1))
+def test_an_upper_layer_of_the_real_model_agrees_far_above_chance(smollm2: "Transformer") -> None:
+    found: Agreement = agreement(smollm2, find_triggers(smollm2, bundled()[:3], layers=25, top_k=10, context=1))
     assert found["agreement"][0, 0] > 5 * found["chance"][0, 0]
-    assert found["in_any"][0, 0] > 3 * found["chance_in_any"][0, 0]
+    assert found["in_any"][0, 0] > 2 * found["chance_in_any"][0, 0]

@@ -5,15 +5,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 import torch
+from spoken import spoken_fact
 from tiny import CONFIGS, random_tokens, tiny
 
+from interp.analyses.ffn_values import memory_names, memory_number
 from interp.analyses.memories import Memories, ffn_memories
 from interp.analyses.sub_updates import points_read, sub_updates
 from interp.analyses.value_tokens import value_tokens
 from interp.errors import PointError, UsageError
 from interp.models.circuits import Head, Neuron, OneFact
 from interp.models.config import ModelConfig
-from interp.models.constructed import one_fact_memory
 from interp.results import Result
 
 if TYPE_CHECKING:
@@ -25,17 +26,9 @@ FACT = OneFact(neuron=Neuron(1, 3), extractor=Head(2, 2), n_layers=3)
 TEXT = "The Eiffel Tower is in"
 
 
-def one_fact() -> "Transformer":
-    """The hand-written fact, its value written for the unembedding to read as well."""
-    model = one_fact_memory(FACT)
-    layer, neuron = FACT.neuron
-    model.W_out[layer, neuron, FACT.spaces["next"].start + FACT.token(FACT.answer)] = 1
-    return model
-
-
 class TestAFactWrittenByHand:
     def test_its_neuron_dominates_at_the_end_of_the_subject(self) -> None:
-        model = one_fact()
+        model = spoken_fact(FACT)
         (end,) = FACT.subject_ends(model.to_tokens(TEXT)[0].tolist())
         found = ffn_memories(model, TEXT, layer=1, position=end, top_k=3, words=2)
         assert found["name"][0, 0] == "1.3"
@@ -44,14 +37,14 @@ class TestAFactWrittenByHand:
         assert found["explained"][0].tolist() == [1, 1, 1]
 
     def test_it_writes_nothing_elsewhere(self) -> None:
-        model = one_fact()
+        model = spoken_fact(FACT)
         tokens = model.to_tokens(TEXT)
         for position in set(range(tokens.shape[1])) - set(FACT.subject_ends(tokens[0].tolist())):
             found = ffn_memories(model, tokens, layer=1, position=position, top_k=8, words=1)
             assert not found["dominance"].any()
 
     def test_its_value_alone_speaks_for_the_answer(self) -> None:
-        found = value_tokens(one_fact(), layer=1, neurons=[0, 3], top_k=1)
+        found = value_tokens(spoken_fact(FACT), layer=1, neurons=[0, 3], top_k=1)
         assert found.at("top_token", neuron=3)[0].strip() == FACT.answer
         assert found["value_norm"].tolist() == pytest.approx([0, 2**0.5])
 
@@ -152,6 +145,23 @@ class TestExperts:
         scores = (model.weights()["blocks.0.mlp.W_out"][3, 4] * model.weights()["ln_final.w"]) @ model.W_U
         assert found.axes["neuron"] == ("3.4",)
         assert found["top_id"][0].tolist() == scores.topk(2).indices.tolist()
+
+
+@pytest.mark.parametrize(
+    ("config", "name", "memory"), [("grouped_query", (1, 7), 7), ("moe_top2", (2, 3, 4), 70), ("ungated", (0, 43), 43)]
+)
+def test_a_name_says_which_memory_is_meant(config: str, name: tuple[int, ...], memory: int) -> None:
+    model = tiny(CONFIGS[config])
+    assert memory_number(model, name) == (name[0], memory)
+    assert [str(each) for each in memory_names(model, name[0], [memory])] == [".".join(map(str, name[1:]))]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [((0, 1), "layer.expert.neuron"), ((0, 7, 1), "the experts"), ((0, 6, 22), "the neurons")]
+)
+def test_a_name_without_a_memory_is_refused(name: tuple[int, ...], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        memory_number(tiny(CONFIGS["moe_top2"]), name)
 
 
 def test_values_of_all_neurons_do_not_depend_on_the_block() -> None:
