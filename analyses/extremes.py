@@ -31,26 +31,33 @@ class Extremes:
         while start < len(piece):
             here = slice(start, start + max(FIRST, self.seen))
             block = piece[here]
-            for end, best in enumerate((block.amax(0), -block.amin(0))):
-                hot = (best > self.values[end, :, -1]).nonzero()[:, 0]
-                if len(hot):
-                    self._merge(end, hot, block, rows[here])
+            for end, passes in enumerate((block > self.values[0, :, -1], block < -self.values[1, :, -1])):
+                row, column = passes.nonzero(as_tuple=True)
+                if len(row):
+                    entries = block[row, column].to(self.values.dtype)
+                    self._merge(end, -entries if end else entries, rows[here][row], column)
             self.seen += len(block)
             start += len(block)
 
     def _merge(
-        self, end: int, hot: Int[Tensor, "hot"], block: Float[Tensor, "row column"], rows: Int[Tensor, "row"]
+        self,
+        end: int,
+        entries: Float[Tensor, "entry"],
+        rows: Int[Tensor, "entry"],
+        columns: Int[Tensor, "entry"],
     ) -> None:
-        """Sort in what passes at one end, in those columns in which something does."""
-        kept, where = self.values[end], self.rows[end]
-        part = block[:, hot].mT.to(kept.dtype) * (-1 if end else 1)
-        column, row = (part > kept[hot, -1:]).nonzero(as_tuple=True)
-        counts = torch.bincount(column, minlength=len(hot))
-        slot = kept.shape[1] + torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[column]
-        size = (len(hot), kept.shape[1] + int(counts.max()))
-        values, places = kept.new_full(size, -torch.inf), where.new_full(size, -1)
-        values[:, : kept.shape[1]], places[:, : kept.shape[1]] = kept[hot], where[hot]
-        values[column, slot], places[column, slot] = part[column, row], rows[row]
+        """Sort in what passes at one end; rows ascend within each column."""
+        order = columns.argsort(stable=True)
+        passing = torch.bincount(columns, minlength=self.values.shape[1])
+        hot = passing.nonzero()[:, 0]
+        counts = passing[hot]
+        line = torch.arange(len(hot), device=hot.device).repeat_interleave(counts)
+        kept = self.values.shape[-1]
+        slot = kept + torch.arange(len(order), device=hot.device) - (counts.cumsum(0) - counts)[line]
+        values = self.values.new_full((len(hot), kept + int(counts.max())), -torch.inf)
+        places = self.rows.new_full(values.shape, -1)
+        values[:, :kept], places[:, :kept] = self.values[end, hot], self.rows[end, hot]
+        values[line, slot], places[line, slot] = entries[order], rows[order]
         best = values.sort(dim=-1, descending=True, stable=True)  # what was met earlier stands further left
-        first = best.indices[:, : kept.shape[1]]
-        kept[hot], where[hot] = best.values[:, : kept.shape[1]], places.gather(1, first)
+        self.values[end, hot] = best.values[:, :kept]
+        self.rows[end, hot] = places.gather(1, best.indices[:, :kept])

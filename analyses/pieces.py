@@ -28,15 +28,15 @@ Texts = Sequence[Document] | Int[Tensor, "text pos"] | Sequence[Sequence[int]]
 
 @dataclass(frozen=True)
 class Batch:
-    """Some pieces side by side, padded on the right; `columns` begin behind the prefix.
+    """Some pieces side by side, each behind the prefix, padded on the right.
 
-    `places` [token] are the places of the tokens that count in the stream of all texts, ascending; `real`
-    [batch, column] is where they stand.
+    `rows` [token] is where the tokens of the pieces stand in `tokens.flatten()`, `places` [token] where they stand in
+    the stream of all texts; both ascend.
     """
 
     tokens: Int[Tensor, "batch pos"]
     mask: Bool[Tensor, "batch pos"] | None
-    real: Bool[Tensor, "batch column"]
+    rows: Int[Tensor, "token"]
     places: Int[Tensor, "token"]
 
 
@@ -63,8 +63,10 @@ class Pieces:
             some = bounds[first : first + size]
             rows = [[*self.prefix, *self.stream[start:stop].tolist()] for start, stop in some]
             tokens, mask = pad(rows, self.pad_id, "right")
+            own = mask.clone()
+            own[:, : len(self.prefix)] = False
             places = torch.arange(some[0][0], some[-1][1])
-            yield Batch(tokens, None if bool(mask.all()) else mask, mask[:, len(self.prefix) :], places)
+            yield Batch(tokens, None if bool(mask.all()) else mask, own.flatten().nonzero()[:, 0], places)
 
 
 def pieces_of(model: "Transformer", texts: Texts, *, length: int, prefix: PrefixPolicy) -> Pieces:

@@ -30,6 +30,7 @@ from torch import Tensor
 from interp.analyses.documents import bundled
 from interp.analyses.extremes import Extremes
 from interp.analyses.ffn_values import chosen_layers, chosen_memories, memory_names, stored_values
+from interp.analyses.last_logits import texts_within
 from interp.analyses.pieces import Batch, Pieces, Texts, pieces_of
 from interp.analyses.repeated import Progress
 from interp.analyses.vocabulary import token_texts
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from interp.models.transformer import Transformer
 
 ENDS = ("largest", "smallest")
+MAX_BYTES = 128 * 2**20
 CELL = ("layer", "neuron", "end", "rank")
 
 
@@ -136,7 +138,7 @@ def find_triggers(
     context: int = 8,
     length: int = 512,
     prefix: PrefixPolicy = "doc",
-    max_bytes: int = 256 * 2**20,
+    max_bytes: int = MAX_BYTES,
     progress: Progress | None = None,
 ) -> Triggers:
     """The `top_k` places of the largest and of the smallest coefficients, of these neurons of each of these layers.
@@ -155,8 +157,7 @@ def find_triggers(
     memories = chosen_memories(model, places[0], neurons)
     pieces = pieces_of(model, bundled() if texts is None else texts, length=length, prefix=prefix)
     search = _Search(model, places, memories, top_k)
-    size = max(1, max_bytes // (pieces.width * _bytes_per_token(model)))
-    for batch in pieces.batches(size):
+    for batch in pieces.batches(texts_within(model, pieces.width, max_bytes)):
         search.read(batch)
         if progress is not None:
             progress(int(batch.places[-1]) + 1, len(pieces.stream))
@@ -183,13 +184,6 @@ def find_triggers(
     )
 
 
-def _bytes_per_token(model: "Transformer") -> int:
-    """What a forward pass holds of one token at its widest: some residual streams, and an FFN's inner values."""
-    config = model.config
-    inner = config.d_mlp if config.moe is None else max(config.d_mlp, config.moe.top_k * config.moe.d_expert)
-    return 4 * (16 * config.d_model + 8 * inner)
-
-
 class _Search:
     """The most extreme coefficients so far, for each layer and each of its experts (a dense FFN counts as one)."""
 
@@ -211,19 +205,18 @@ class _Search:
 
     def read(self, batch: Batch) -> None:
         """One forward pass up to the last layer that is searched, each layer's coefficients let go once compared."""
-        real, places = (part.to(self.model.device) for part in (batch.real, batch.places))
-        prefix = batch.tokens.shape[1] - real.shape[1]
+        rows, places = (part.to(self.model.device) for part in (batch.rows, batch.places))
         chosen: dict[int, Tensor] = {}
 
         def compare(value: Tensor, point: HookPoint) -> Tensor:
             assert point.layer is not None
-            rows = value[:, prefix:][real]
+            found = value.flatten(0, 1).index_select(0, rows)
             if point.name.endswith("hook_expert_indices"):
-                chosen[point.layer] = rows
+                chosen[point.layer] = found
             elif self.among_experts:
-                self._by_expert(point.layer, rows, chosen.pop(point.layer), places)
+                self._by_expert(point.layer, found, chosen.pop(point.layer), places)
             else:
-                self.best[point.layer, 0].add(rows if self.whole else rows[:, self.neurons[0]], places)
+                self.best[point.layer, 0].add(found if self.whole else found[:, self.neurons[0]], places)
             return value
 
         kinds = ("hook_expert_indices", "hook_post") if self.among_experts else ("hook_post",)

@@ -189,7 +189,10 @@ class TestPieces:
         assert pieces.cuts.tolist() == [0, 15, 31, 38, 58, 73, 88, 103]
         for size in (1, 3, 100):
             batches = list(pieces.batches(size))
-            assert torch.cat([batch.tokens[batch.real] for batch in batches]).tolist() == np.concatenate(rows).tolist()
+            assert (
+                torch.cat([batch.tokens.flatten()[batch.rows] for batch in batches]).tolist()
+                == np.concatenate(rows).tolist()
+            )
             assert torch.cat([batch.places for batch in batches]).tolist() == list(range(103))
 
     @pytest.mark.parametrize(
