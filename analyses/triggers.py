@@ -162,11 +162,13 @@ def find_triggers(
         if progress is not None:
             progress(int(batch.places[-1]) + 1, len(pieces.stream))
     values, rows = search.found()
+    ids = sorted(set(pieces.stream.tolist()))
     settings = {"layers": places, "top_k": top_k, "context": context, "length": length, "prefix": prefix}
     return Triggers(
         arrays={
             "coefficient": NamedArray(values, CELL),
-            **_contexts(model, pieces, rows, context),
+            **_contexts(pieces, rows, context),
+            "token_text": NamedArray(token_texts(model, ids), ("token",)),
             "memory": NamedArray(memories, ("neuron",)),
             "searched": NamedArray(len(pieces.stream)),
         },
@@ -177,7 +179,7 @@ def find_triggers(
             "rank": range(1, top_k + 1),
             "place": range(1 - context, 1),
             "document": pieces.names,
-            "token": sorted(set(pieces.stream.tolist())),
+            "token": ids,
         },
         settings=settings,
         provenance=provenance(model.provenance, tokens=pieces.stream, prefix=prefix),
@@ -249,9 +251,7 @@ class _Search:
         return values.masked_fill(rows < 0, torch.nan).cpu().numpy(), rows.cpu()
 
 
-def _contexts(
-    model: "Transformer", pieces: Pieces, rows: Int[Tensor, "layer neuron end rank"], context: int
-) -> dict[str, NamedArray]:
+def _contexts(pieces: Pieces, rows: Int[Tensor, "layer neuron end rank"], context: int) -> dict[str, NamedArray]:
     """Where the places are, and the tokens around them."""
     there = rows >= 0
     document = torch.searchsorted(pieces.starts, rows, right=True) - 1
@@ -261,7 +261,6 @@ def _contexts(
     around = rows[..., None] + torch.arange(1 - context, 1)
     seen = there[..., None] & (around >= begins[..., None])
     following = there & (rows + 1 < ends)
-    ids = sorted(set(pieces.stream.tolist()))
     numbers = {
         "in_document": document.masked_fill(~there, -1),
         "at_token": (rows - pieces.starts[document.clamp(min=0)]).masked_fill(~there, -1),
@@ -272,5 +271,4 @@ def _contexts(
         "document_tokens": NamedArray(lengths.numpy(), ("document",)),
         **{name: NamedArray(values.int().numpy(), CELL) for name, values in numbers.items()},
         "context_id": NamedArray(context_ids.int().numpy(), (*CELL, "place")),
-        "token_text": NamedArray(token_texts(model, ids), ("token",)),
     }
