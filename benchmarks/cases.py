@@ -13,6 +13,7 @@ from benchmarks.models import ours, peer, random_tokens
 from benchmarks.patching import attribution, growth, head_sweep, many_pairs, residual_sweep
 from benchmarks.sharded import sharded
 from benchmarks.sweeps import budgets, traces
+from benchmarks.triggers import triggers
 from interp.hooks import HookPoint, recorders_active
 
 
@@ -139,6 +140,7 @@ CASES: dict[str, Callable[[], Iterator[Row]]] = {
     "traces": traces,
     "many_facts": many_facts,
     "budgets": budgets,
+    "triggers": triggers,
     "moe": mixture,
     "loading": loading,
     "sharded": sharded,

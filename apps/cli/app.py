@@ -13,7 +13,20 @@ from typing import Annotated
 import typer
 
 import interp
-from interp.apps.cli import attribute, demo, facts, generate, heads, induction, lens, models, patch, points, trace
+from interp.apps.cli import (
+    attribute,
+    demo,
+    facts,
+    generate,
+    heads,
+    induction,
+    lens,
+    memories,
+    models,
+    patch,
+    points,
+    trace,
+)
 from interp.apps.cli.output import write_error
 from interp.errors import InterpError, PointError
 
@@ -28,6 +41,7 @@ Examples:
   interp heads --sort agreement
   interp trace "The Eiffel Tower is located in the city of" --subject "The Eiffel Tower"
   interp attribute "The capital of France is" --answer " Paris" --foil " London"
+  interp memories "The capital of France is" --top 5
   interp facts stats
   interp patch --pairs ioi --site z
   interp points "blocks.0.attn.*"
@@ -65,6 +79,9 @@ app.command("induction", epilog=induction.EPILOG, short_help="Induction heads, a
 app.command("heads", epilog=heads.EPILOG, short_help="What every attention head looks at.")(heads.heads)
 app.command("attribute", epilog=attribute.EPILOG, short_help="What every part wrote for an answer.")(
     attribute.attribute
+)
+app.command("memories", epilog=memories.EPILOG, short_help="The FFN's neurons, in words and in texts.")(
+    memories.memories
 )
 app.command("trace", epilog=trace.EPILOG, short_help="Where restoring one state brings a fact back.")(trace.trace)
 app.command("patch", epilog=patch.EPILOG, short_help="What one value of another run would change.")(patch.patch)
