@@ -1,5 +1,6 @@
 """Blocked attention edges: exact at the pattern, the same run by run, and refused where nothing would be left."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -78,7 +79,7 @@ def test_each_text_has_edges_of_its_own_where_they_are_given_as_a_mask() -> None
     ],
 )
 def test_the_layers_of_a_window_are_said_and_cut_at_both_ends(window: int, first: list[int], last: list[int]) -> None:
-    model = tiny(CONFIGS["learned_positions"].__class__(**{**vars(BASE), "n_layers": 12}))
+    model = tiny(replace(BASE, n_layers=12))
     found = knock_out_edges(
         model, random_tokens(BASE, 1, 4), {"edge": [(3, 1)]}, metric=metrics.logit(0), window=window, layers=[0, 5, 11]
     )
