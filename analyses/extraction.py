@@ -138,7 +138,7 @@ def _said(model: "Transformer", batch: Batch) -> Int[Tensor, "sublayer layer tex
 def _rates(extracted: np.ndarray, relations: Sequence[str]) -> Arrays:
     """Shares of the facts, [sublayer, layer, fact] → by layer and in any layer, over all and by relation."""
     count = np.array(extracted.shape[-1])
-    anywhere, hits = extracted.any(1), extracted.sum(-1)
+    anywhere, hits = np.asarray(extracted.any(1)), extracted.sum(-1)
     low, high = share_interval(hits, count)
     any_low, any_high = share_interval(anywhere.sum(-1), count)
     members = [np.array([each == name for each in relations]) for name in dict.fromkeys(relations)]

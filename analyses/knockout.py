@@ -66,7 +66,7 @@ class AttentionKnockout(RecallEffects, kind="knockout.attention"):
     @property
     def window_said(self) -> str:
         """How a window lies around the layer that names it."""
-        return f"middle of a window of {self.settings['window']}"
+        return f"the middle of a window of {self.settings['window']}"
 
     def summary(self) -> list[str]:
         """As of all cuts, and the subject beside its control."""
@@ -198,7 +198,7 @@ def _beyond_random(effects: Effects, blocks: Sequence[Block], seed: int) -> Arra
         return {}
     both, base = [blocks.index("subject"), blocks.index("random")], effects.base["probability"]
     subject, random = effects.moved["probability"][both]
-    there = effects.there[both].all(0)
+    there = np.asarray(effects.there[both].all(0))
     ends = averaged(100 * (subject - random)[None], base, there[None], seed=seed)
     return {
         f"subject_beyond_random{end}": (each[0], ("layer",))

@@ -64,7 +64,7 @@ class SublayerKnockout(RecallEffects, kind="knockout.sublayers"):
     @property
     def window_said(self) -> str:
         """How a window lies from the layer that names it."""
-        return f"first of a window of {self.settings['window']}"
+        return f"the first of a window of {self.settings['window']}"
 
 
 @torch.no_grad()

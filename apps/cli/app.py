@@ -13,7 +13,20 @@ from typing import Annotated
 import typer
 
 import interp
-from interp.apps.cli import attribute, demo, facts, generate, heads, induction, lens, models, patch, points, trace
+from interp.apps.cli import (
+    attribute,
+    demo,
+    facts,
+    generate,
+    heads,
+    induction,
+    knockout,
+    lens,
+    models,
+    patch,
+    points,
+    trace,
+)
 from interp.apps.cli.output import write_error
 from interp.errors import InterpError, PointError
 
@@ -29,6 +42,7 @@ Examples:
   interp trace "The Eiffel Tower is located in the city of" --subject "The Eiffel Tower"
   interp attribute "The capital of France is" --answer " Paris" --foil " London"
   interp facts stats
+  interp knockout --facts bundled --relation capital
   interp patch --pairs ioi --site z
   interp points "blocks.0.attn.*"
 
@@ -67,6 +81,9 @@ app.command("attribute", epilog=attribute.EPILOG, short_help="What every part wr
     attribute.attribute
 )
 app.command("trace", epilog=trace.EPILOG, short_help="Where restoring one state brings a fact back.")(trace.trace)
+app.command("knockout", epilog=knockout.EPILOG, short_help="What a fact loses when its subject is not read.")(
+    knockout.knockout
+)
 app.command("patch", epilog=patch.EPILOG, short_help="What one value of another run would change.")(patch.patch)
 app.command("points", epilog=points.EPILOG, short_help="The hook points of a model.")(points.points)
 app.add_typer(facts.app, name="facts", help="Facts, and which of them a model knows.")
