@@ -115,15 +115,11 @@ class Recalls:
         """The facts that the model knows. Raises `UsageError` where there is none, and as `filter_facts` does."""
         given = tuple(facts)
         filtered = filter_facts(model, given, prefix=prefix)
-        columns = (filtered.axes["fact"], filtered["known"], filtered["said"])
-        wrong = {
-            str(name): f"the model says {str(said)!r}" for name, known, said in zip(*columns, strict=True) if not known
-        }
-        excluded = {**wrong, **filtered.skipped}
+        excluded = filtered.left_out
         known = filtered.known(given)
         if not known:
             name, reason = next(iter(excluded.items()))
-            raise UsageError(f"The model knows none of the {len(given)} facts; the first, {name!r}: {reason}.")
+            raise UsageError(f"The model knows none of the {len(given)} facts; the first, {name!r}: {reason}")
         return cls(tuple(recall_of(model, fact, prefix) for fact in known), excluded, {"facts": len(given)})
 
     @classmethod
