@@ -35,7 +35,7 @@ from torch import Tensor
 
 from interp.analyses.edges import blocking
 from interp.analyses.recall import Batch, Recall, Recalls
-from interp.analyses.recall_effects import Effects, RecallEffects, averaged, swept
+from interp.analyses.recall_effects import ENDS, Effects, RecallEffects, averaged, swept
 from interp.analyses.sites import layer_window
 from interp.analyses.windows import Windows
 from interp.errors import UsageError
@@ -200,7 +200,4 @@ def _beyond_random(effects: Effects, blocks: Sequence[Block], seed: int) -> Arra
     subject, random = effects.moved["probability"][both]
     there = np.asarray(effects.there[both].all(0))
     ends = averaged(100 * (subject - random)[None], base, there[None], seed=seed)
-    return {
-        f"subject_beyond_random{end}": (each[0], ("layer",))
-        for end, each in zip(("", "_low", "_high"), ends, strict=True)
-    }
+    return {f"subject_beyond_random{end}": (each[0], ("layer",)) for end, each in zip(ENDS, ends, strict=True)}

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 METRICS = ("probability", "log_probability", "logit")
 CELL = ("cut", "layer")
+ENDS = ("", "_low", "_high")
+"""What the arrays of a mean and of the ends of its interval are called, behind its name."""
 
 HooksOf = Callable[[Batch], Callable[[str, int], Hooks]]
 """The edits of a cut around a layer, for the prompts of a batch."""
@@ -130,24 +132,31 @@ class Effects:
 
     def arrays(self, relations: Sequence[str], *, seed: int) -> Arrays:
         """All that a result holds of them; `relations` are those of the facts, [fact]."""
-        there, moved, probability = self.there, self.moved, self.base["probability"]
-        found: dict[str, tuple[object, Sequence[str]]] = {}
-        for name in METRICS:
+        found: dict[str, tuple[object, Sequence[str]]] = {"count": (self.there.sum(1), ("cut",))}
+        one = np.ones(len(relations))
+        for name, moved in self.moved.items():
             found[name] = self.values[name], (*CELL, "fact")
             found[f"{name}_base"] = self.base[name], ("fact",)
-            ends = averaged(moved[name], np.ones_like(probability), there, seed=seed)
-            found |= {f"{name}_{end}": (each, CELL) for end, each in zip(("effect", "low", "high"), ends, strict=True)}
-        change = 100 * moved["probability"]
-        found["change"] = change / probability, (*CELL, "fact")
-        ends = averaged(change, probability, there, seed=seed)
-        found |= {f"mean_change{end}": (each, CELL) for end, each in zip(("", "_low", "_high"), ends, strict=True)}
-        of = {relation: np.array([each == relation for each in relations]) for relation in dict.fromkeys(relations)}
-        members = [there & each for each in of.values()]
-        by_relation = [averaged(change, probability, each, seed=seed) for each in members]
-        for end, parts in zip(("", "_low", "_high"), zip(*by_relation, strict=True), strict=True):
-            found[f"relation_change{end}"] = np.stack(parts), ("relation", *CELL)
-        found["relation_count"] = np.stack([each.sum(1) for each in members]), ("relation", "cut")
-        found["count"] = there.sum(1), ("cut",)
+            mean, low, high = averaged(moved, one, self.there, seed=seed)
+            found |= {f"{name}_effect": (mean, CELL), f"{name}_low": (low, CELL), f"{name}_high": (high, CELL)}
+        return {**found, **self._changes(relations, seed)}
+
+    def _changes(self, relations: Sequence[str], seed: int) -> Arrays:
+        """Changes of the probability in %: of each fact, on average, and by relation."""
+        moved, base = 100 * self.moved["probability"], self.base["probability"]
+        own = [np.array([each == name for each in relations]) for name in dict.fromkeys(relations)]
+        members = [self.there & each for each in own]
+        found: dict[str, tuple[object, Sequence[str]]] = {
+            "change": (moved / base, (*CELL, "fact")),
+            "relation_count": (np.stack([each.sum(1) for each in members]), ("relation", "cut")),
+        }
+        everywhere = averaged(moved, base, self.there, seed=seed)
+        by_relation = [
+            np.stack(ends) for ends in zip(*(averaged(moved, base, each, seed=seed) for each in members), strict=True)
+        ]
+        for end, mean, each in zip(ENDS, everywhere, by_relation, strict=True):
+            found[f"mean_change{end}"] = mean, CELL
+            found[f"relation_change{end}"] = each, ("relation", *CELL)
         return found
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 Sublayer = Literal["mlp", "attn"]  # those of the analysis, which brings torch along
 BLOCKS = ("subject", "non_subject", "last", "random")
+WINDOW = 5
 
 EPILOG = """\b
 Examples:
@@ -52,7 +53,7 @@ def knockout(
         int | None, typer.Option(metavar="N", min=1, help="Only the first N facts.", show_default=False)
     ] = None,
     blocks: Annotated[str, typer.Option(metavar="LIST", help="What the last token cannot read.")] = ",".join(BLOCKS),
-    window: Annotated[int, typer.Option(metavar="N", min=1, help="Layers that are cut together.")] = 5,
+    window: Annotated[int, typer.Option(metavar="N", min=1, help="Layers that are cut together.")] = WINDOW,
     sublayer: Annotated[
         Sublayer | None,
         typer.Option(help="Replace what it adds at the subject, in place of blocking.", show_default=False),
@@ -70,7 +71,7 @@ def knockout(
     """
     from interp.apps.cli.session import deliver, load_model, working
 
-    wanted = _wanted(blocks, sublayer, extraction)  # these two answer before torch is imported
+    wanted = _wanted(blocks, sublayer, extraction, window)  # these two answer before torch is imported
     asked = _asked(prompt, subject, answer, facts, relation, limit)
     settings: dict[str, Any] = {"subject": subject, "answer": answer, "prefix": common.prefix}
     model = load_model(common)
@@ -100,13 +101,15 @@ def knockout(
     deliver(result, result.to_frame(), [*result.summary()[:-1], *drawn, f"\n{result.caution}"], common, "knockout")
 
 
-def _wanted(blocks: str, sublayer: str | None, extraction: bool) -> list[str]:
+def _wanted(blocks: str, sublayer: str | None, extraction: bool, window: int) -> list[str]:
     """The blocks; raises `UsageError` for those that do not exist, and for two questions at once."""
     from interp.errors import UsageError, nearest
 
     asked = [blocks != ",".join(BLOCKS), sublayer is not None, extraction]
     if sum(asked) > 1:
         raise UsageError("--blocks, --sublayer and --extraction ask for different things. Give one of them.")
+    if extraction and window != WINDOW:
+        raise UsageError("--extraction reads every layer by itself; leave out --window.")
     chosen = [block.strip() for block in blocks.split(",")]
     for place, block in enumerate(chosen):
         if block not in BLOCKS:
@@ -168,7 +171,7 @@ def _changes(result: "RecallEffects") -> "list[RenderableType]":
 
 def _percent(change: float) -> str:
     """A change in %, of which there is none where a cut applies to none of the facts."""
-    return f"{change:+.0f}" if change == change else "–"
+    return f"{round(change):+d}" if change == change else "–"
 
 
 def _layers(result: "RecallEffects", place: int) -> str:

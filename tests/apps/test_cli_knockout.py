@@ -103,6 +103,7 @@ def test_a_sublayer_is_replaced_at_the_subject(run: Run) -> None:
         ([*PROMPT, "--blocks", "subjekt"], "--blocks names 'subjekt'"),
         ([*PROMPT, "--blocks", "last,last"], "'last' twice"),
         ([*PROMPT, "--sublayer", "mlp", "--extraction"], "Give one of them"),
+        ([*PROMPT, "--window", "3", "--extraction"], "leave out --window"),
     ],
 )
 @pytest.mark.usefixtures("unloadable")
