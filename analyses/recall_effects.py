@@ -9,6 +9,7 @@ see changes of a probability that is small already. The change in % over several
 so that facts whose P is small do not decide it. Facts to which a cut does not apply are in none of its means.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -74,9 +75,9 @@ class RecallEffects(Result):
         )
 
     @property
+    @abstractmethod
     def window_said(self) -> str:
         """How a window lies around the layer that names it."""
-        raise NotImplementedError
 
     def headline(self) -> str:
         """What was cut, in how many prompts."""
