@@ -50,6 +50,20 @@ _CONTROLLED = {
     "budget": "bytes that may be allocated beside the model",
 }
 
+_RECALLED = {
+    "subject": "the subject of a single prompt; facts bring their own",
+    "answer": "the token whose probability is measured after a single prompt; the model's own answer by default",
+    "occurrence": "which one, where a single prompt names the subject several times; 0 is the first, -1 the last",
+    "prefix": "what stands before a prompt: doc or none; before a single one chat, too",
+}
+
+_CUT = {
+    "window": "how many layers are cut together",
+    "layers": "only around, or from, these layers; all by default",
+    "budget": "bytes that may be allocated beside the model",
+    "shortcuts": "leave out what cannot have changed; without them every cell is a full forward pass",
+}
+
 _PATCHED = {
     "site": "what is patched, or several that are patched together",
     "direction": "denoise: clean values into the corrupted run; noise: the other way round",
@@ -314,6 +328,56 @@ _ALL = (
             "replacement": "another subject of as many tokens, which hides this one instead of noise",
             **_TRACED,
         },
+    ),
+    Analysis(
+        name="knockout",
+        question="When does what the model knows of a subject reach the token that says the answer?",
+        module="interp.analyses.knockout",
+        function_name="attention_knockout",
+        papers=("Geva et al. 2023, arXiv 2304.14767",),
+        settings={
+            **_RECALLED,
+            **_CUT,
+            "blocks": "what the last token cannot read: subject, non_subject, last, random",
+            "draws": "how often random tokens are drawn for each fact",
+            "seed": "seed of the random tokens and of the bootstrap",
+        },
+    ),
+    Analysis(
+        name="edge-knockout",
+        question="What if these queries could not read those keys?",
+        module="interp.analyses.edges",
+        function_name="knock_out_edges",
+        papers=("Geva et al. 2023, arXiv 2304.14767",),
+        settings={
+            **_CUT,
+            "metric": "what is measured: functions from logits to one number a text",
+            "mask": "which tokens are real, where texts are padded",
+            "read": "the columns of the logits that the metrics see",
+        },
+    ),
+    Analysis(
+        name="sublayer-knockout",
+        question="What is a subject without what its own FFNs, or its attention, make of it?",
+        module="interp.analyses.sublayer_knockout",
+        function_name="sublayer_knockout",
+        papers=("Geva et al. 2023, arXiv 2304.14767",),
+        settings={
+            **_RECALLED,
+            **_CUT,
+            "sublayers": "which are replaced at the subject: mlp, attn",
+            "methods": "by what: their mean at other subjects, or zero",
+            "reference": "facts whose subjects the mean is over; some of those that come along by default",
+            "seed": "seed of the bootstrap",
+        },
+    ),
+    Analysis(
+        name="extraction",
+        question="Which sublayers would say the answer at the last token by themselves?",
+        module="interp.analyses.extraction",
+        function_name="extraction",
+        papers=("Geva et al. 2023, arXiv 2304.14767",),
+        settings={**_RECALLED, "budget": "bytes that may be allocated beside the model"},
     ),
     Analysis(
         name="memories",

@@ -20,6 +20,7 @@ from interp.apps.cli import (
     generate,
     heads,
     induction,
+    knockout,
     lens,
     memories,
     models,
@@ -42,6 +43,7 @@ Examples:
   interp trace "The Eiffel Tower is located in the city of" --subject "The Eiffel Tower"
   interp attribute "The capital of France is" --answer " Paris" --foil " London"
   interp memories "The capital of France is" --top 5
+  interp knockout --facts bundled --relation capital
   interp facts stats
   interp patch --pairs ioi --site z
   interp points "blocks.0.attn.*"
@@ -84,6 +86,9 @@ app.command("memories", epilog=memories.EPILOG, short_help="The FFN's neurons, i
     memories.memories
 )
 app.command("trace", epilog=trace.EPILOG, short_help="Where restoring one state brings a fact back.")(trace.trace)
+app.command("knockout", epilog=knockout.EPILOG, short_help="What a fact loses when its subject is not read.")(
+    knockout.knockout
+)
 app.command("patch", epilog=patch.EPILOG, short_help="What one value of another run would change.")(patch.patch)
 app.command("points", epilog=points.EPILOG, short_help="The hook points of a model.")(points.points)
 app.add_typer(facts.app, name="facts", help="Facts, and which of them a model knows.")

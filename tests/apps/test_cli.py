@@ -46,8 +46,8 @@ def test_help_answers_before_anything_heavy_is_imported() -> None:
     assert all(
         command in done.stdout
         for command in (
-            *("demo", "generate", "lens", "attribute", "induction", "heads", "trace", "patch", "points", "facts"),
-            "models",
+            *("demo", "generate", "lens", "attribute", "induction", "heads", "trace", "knockout", "patch", "points"),
+            *("facts", "models"),
         )
     )
 
@@ -70,6 +70,7 @@ def test_help_documents_the_exit_codes(run: Run) -> None:
         ("induction",),
         ("heads",),
         ("trace",),
+        ("knockout",),
         ("patch",),
         ("points",),
         ("facts", "list"),

@@ -1,0 +1,198 @@
+"""`interp knockout`: what a fact loses when its subject cannot be read, and which sublayer says the answer."""
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from interp.apps.cli.facts import BUNDLED, FILES, Relations, chosen_facts
+from interp.apps.cli.options import Common, with_common
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from interp.analyses.extraction import Extraction
+    from interp.analyses.recall_effects import RecallEffects
+    from interp.facts import Fact
+
+Sublayer = Literal["mlp", "attn"]  # those of the analysis, which brings torch along
+BLOCKS = ("subject", "non_subject", "last", "random")
+WINDOW = 5
+
+EPILOG = """\b
+Examples:
+  interp knockout "The Louvre is located in the city of" --subject "The Louvre"
+  interp knockout --facts bundled --relation capital --limit 10
+  interp knockout --facts bundled --relation capital --sublayer mlp --window 10 --json
+  interp knockout --facts bundled --extraction --out results
+"""
+EPILOG += FILES
+
+
+@with_common()
+def knockout(
+    prompt: Annotated[
+        str | None, typer.Argument(metavar="[PROMPT]", help="A fact without its answer.", show_default=False)
+    ] = None,
+    subject: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="What it is about, as PROMPT names it.", show_default=False)
+    ] = None,
+    answer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOKEN",
+            help='One token, its leading space included: " Paris". Without it, what the model says.',
+            show_default=False,
+        ),
+    ] = None,
+    facts: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help=f"Facts in place of PROMPT: a file, or {BUNDLED}.", show_default=False),
+    ] = None,
+    relation: Relations = None,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Only the first N facts.", show_default=False)
+    ] = None,
+    blocks: Annotated[str, typer.Option(metavar="LIST", help="What the last token cannot read.")] = ",".join(BLOCKS),
+    window: Annotated[int, typer.Option(metavar="N", min=1, help="Layers that are cut together.")] = WINDOW,
+    sublayer: Annotated[
+        Sublayer | None,
+        typer.Option(help="Replace what it adds at the subject, in place of blocking.", show_default=False),
+    ] = None,
+    extraction: Annotated[
+        bool, typer.Option("--extraction", help="Instead, which sublayers would say the answer at the last token.")
+    ] = False,
+    *,
+    common: Common,
+) -> None:
+    """Keep the last token from reading the subject, layer by layer, and see how far the answer's probability falls.
+
+    After one PROMPT, or in those facts of a file that the model knows. Shown are changes of the probability in %, means
+    over facts; --json and --out hold more of every layer.
+    """
+    from interp.apps.cli.session import deliver, load_model, working
+
+    wanted = _wanted(blocks, sublayer, extraction, window)  # these two answer before torch is imported
+    asked = _asked(prompt, subject, answer, facts, relation, limit)
+    settings: dict[str, Any] = {"subject": subject, "answer": answer, "prefix": common.prefix}
+    model = load_model(common)
+    result: RecallEffects | Extraction
+    with working("Cutting around every layer", common) as progress:
+        settings["progress"] = progress
+        if extraction:
+            from interp.analyses.extraction import extraction as extracted
+
+            result = extracted(model, asked, **settings)
+        elif sublayer is not None:
+            from interp.analyses.sublayer_knockout import sublayer_knockout
+
+            result = sublayer_knockout(model, asked, sublayers=[sublayer], window=window, seed=common.seed, **settings)
+        else:
+            from interp.analyses.knockout import attention_knockout
+
+            result = attention_knockout(
+                model,
+                asked,
+                blocks=wanted,  # type: ignore[arg-type]  # checked against BLOCKS
+                window=window,
+                seed=common.seed,
+                **settings,
+            )
+    drawn = _drawn(result)
+    deliver(result, result.to_frame(), [*result.summary()[:-1], *drawn, f"\n{result.caution}"], common, "knockout")
+
+
+def _wanted(blocks: str, sublayer: str | None, extraction: bool, window: int) -> list[str]:
+    """The blocks; raises `UsageError` for those that do not exist, and for two questions at once."""
+    from interp.errors import UsageError, nearest
+
+    asked = [blocks != ",".join(BLOCKS), sublayer is not None, extraction]
+    if sum(asked) > 1:
+        raise UsageError("--blocks, --sublayer and --extraction ask for different things. Give one of them.")
+    if extraction and window != WINDOW:
+        raise UsageError("--extraction reads every layer by itself; leave out --window.")
+    chosen = [block.strip() for block in blocks.split(",")]
+    for place, block in enumerate(chosen):
+        if block not in BLOCKS:
+            raise UsageError(f"--blocks names {block!r}; expected some of {','.join(BLOCKS)}.{nearest(block, BLOCKS)}")
+        if block in chosen[:place]:
+            raise UsageError(f"--blocks names {block!r} twice. Name each block once.")
+    return chosen
+
+
+def _asked(
+    prompt: str | None,
+    subject: str | None,
+    answer: str | None,
+    facts: str | None,
+    relation: list[str] | None,
+    limit: int | None,
+) -> "str | tuple[Fact, ...]":
+    """The prompt, or the facts; raises `UsageError` for what no model could answer."""
+    from interp.apps.cli.session import check_text
+    from interp.errors import UsageError
+
+    if (prompt is None) == (facts is None):
+        raise UsageError(
+            "Give a PROMPT with its --subject, or --facts with a file or the word bundled: one of the two."
+        )
+    if facts is not None:
+        if subject is not None or answer is not None:
+            raise UsageError("Facts bring their subjects and answers along. Leave out --subject and --answer.")
+        return chosen_facts(facts, relation)[:limit]
+    assert prompt is not None
+    check_text(prompt)
+    if relation or limit is not None:
+        raise UsageError("--relation and --limit choose among facts; give --facts too.")
+    if not subject:
+        raise UsageError("Give --subject the words of the prompt that name what it is about.")
+    return prompt
+
+
+def _drawn(result: "RecallEffects | Extraction") -> "list[RenderableType]":
+    """A table with a row for every layer, and what it shows."""
+    from interp.analyses.recall_effects import RecallEffects
+
+    if isinstance(result, RecallEffects):
+        return _changes(result)
+    return _said(result) if "prompt" in result.settings else _rates(result)
+
+
+def _changes(result: "RecallEffects") -> "list[RenderableType]":
+    """Layer by layer, the mean change of each cut in %."""
+    from interp.apps.cli.output import table
+
+    rows = [
+        (_layers(result, place), *map(_percent, result["mean_change"][:, place]))
+        for place in range(len(result.axes["layer"]))
+    ]
+    columns = ["layer", *(f"{cut} %>" for cut in result.axes["cut"])]
+    return [f"\nMean change of P(answer), by the layer that is {result.window_said}", "", table(columns, rows)]
+
+
+def _percent(change: float) -> str:
+    """A change in %, of which there is none where a cut applies to none of the facts."""
+    return f"{round(change):+d}" if change == change else "–"
+
+
+def _layers(result: "RecallEffects", place: int) -> str:
+    """A layer, and those that were cut together with it."""
+    layer, first, last = result.axes["layer"][place], result["first_layer"][place], result["last_layer"][place]
+    return str(layer) if first == last else f"{layer} ({first} to {last})"
+
+
+def _rates(result: "Extraction") -> "list[RenderableType]":
+    """Layer by layer, the share of facts whose answer each sublayer would say."""
+    from interp.apps.cli.output import table
+
+    rows = [(str(layer), *(f"{rate:.1%}" for rate in rates)) for layer, rates in enumerate(result["rate"].T)]
+    return ["\nShare of facts", "", table(["layer", *(f"{name}>" for name in result.axes["sublayer"])], rows)]
+
+
+def _said(result: "Extraction") -> "list[RenderableType]":
+    """Layer by layer, what each sublayer would say after one prompt."""
+    from interp.apps.cli.output import show_token, table
+
+    rows = [
+        (str(layer), *(show_token(str(text)) for text in texts)) for layer, texts in enumerate(result["said"][..., 0].T)
+    ]
+    return ["\nWhat each sublayer would say", "", table(["layer", *map(str, result.axes["sublayer"])], rows)]
