@@ -149,21 +149,21 @@ def find_triggers(
 
     Raises `UsageError` for layers and neurons that do not exist, layers of different widths, and texts that are empty.
     """
-    places = chosen_layers(model, layers)
+    chosen = chosen_layers(model, layers)
     if top_k < 1 or context < 1:
         raise UsageError(f"top_k is {top_k} and context {context}; expected at least 1 of each.")
-    if len({stored_values(model, layer).shape for layer in places}) > 1:
+    if len({stored_values(model, layer).shape for layer in chosen}) > 1:
         raise UsageError("These layers have FFNs of different widths; search them one kind at a time, by `layers`.")
-    memories = chosen_memories(model, places[0], neurons)
+    memories = chosen_memories(model, chosen[0], neurons)
     pieces = pieces_of(model, bundled() if texts is None else texts, length=length, prefix=prefix)
-    search = _Search(model, places, memories, top_k)
+    search = _Search(model, chosen, memories, top_k)
     for batch in pieces.batches(texts_within(model, pieces.width, max_bytes)):
         search.read(batch)
         if progress is not None:
             progress(int(batch.places[-1]) + 1, len(pieces.stream))
     values, rows = search.found()
     ids = sorted(set(pieces.stream.tolist()))
-    settings = {"layers": places, "top_k": top_k, "context": context, "length": length, "prefix": prefix}
+    settings = {"layers": chosen, "top_k": top_k, "context": context, "length": length, "prefix": prefix}
     return Triggers(
         arrays={
             "coefficient": NamedArray(values, CELL),
@@ -173,8 +173,8 @@ def find_triggers(
             "searched": NamedArray(len(pieces.stream)),
         },
         axes={
-            "layer": places,
-            "neuron": memory_names(model, places[0], memories),
+            "layer": chosen,
+            "neuron": memory_names(model, chosen[0], memories),
             "end": ENDS,
             "rank": range(1, top_k + 1),
             "place": range(1 - context, 1),

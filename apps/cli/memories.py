@@ -147,8 +147,7 @@ def _of_neuron(model: "Transformer", neuron: str, documents: Path | None, top: i
     from interp.analyses.ffn_values import memory_number
     from interp.analyses.triggers import find_triggers
     from interp.analyses.value_tokens import value_tokens
-    from interp.apps.cli.output import show, write_json, write_message
-    from interp.apps.cli.session import document, save, working
+    from interp.apps.cli.session import deliver, working
 
     layer, memory = memory_number(model, _parsed(neuron))
     values = value_tokens(model, layer=layer, neurons=memory)
@@ -157,16 +156,8 @@ def _of_neuron(model: "Transformer", neuron: str, documents: Path | None, top: i
         found = find_triggers(
             model, texts, layers=layer, neurons=memory, top_k=top, prefix=common.prefix, progress=progress
         )
-    saved = []
-    if common.out is not None:
-        saved = [*save(values, common.out, "value-tokens"), *save(found, common.out, "triggers")]
-    if common.as_json:
-        words = values.to_frame().to_dict(orient="records")
-        write_json({**document(found, found.examples(layer, found.axes["neuron"][0]), saved), "value_tokens": words})
-        return
-    show(*_drawn_neuron(values, found))
-    if saved and not common.quiet:
-        write_message(f"Saved {', '.join(map(str, saved))}")
+    table, others = found.examples(layer, found.axes["neuron"][0]), {"value-tokens": (values, values.to_frame())}
+    deliver(found, table, _drawn_neuron(values, found), common, "triggers", others)
 
 
 def _drawn_neuron(values: "ValueTokens", found: "Triggers") -> "list[RenderableType]":

@@ -50,7 +50,7 @@ def test_a_neuron_shows_its_words_and_the_texts_it_fires_for(run: Run, notes: st
     assert ValueTokens.load(tmp_path / "out/value-tokens").axes["neuron"] == (7,)
     told = json.loads(run(*words, "--json")[1])
     assert [row["end"] for row in told["table"]] == ["largest", "largest", "smallest", "smallest"]
-    assert len(told["value_tokens"]) == 10
+    assert len(told["results"]["value-tokens"]["table"]) == 10
 
 
 @pytest.mark.usefixtures("loaded")
