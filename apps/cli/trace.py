@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from interp.apps.cli.facts import Relations
 from interp.apps.cli.options import Common, with_common
 
 if TYPE_CHECKING:
@@ -87,10 +88,7 @@ def trace(
             metavar="FILE", help="Trace a file of facts instead, or those that come along: bundled.", show_default=False
         ),
     ] = None,
-    relation: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Only facts of this relation; may be given again.", show_default=False),
-    ] = None,
+    relation: Relations = None,
     limit: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="At most N facts, evenly spread.", show_default=False)
     ] = None,
