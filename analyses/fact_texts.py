@@ -1,0 +1,81 @@
+"""Facts in all their wordings, as one batch of tokens: each prompt and paraphrase with the first token of its answer.
+
+What a text is to a fact is its *group*: the fact's own prompt, its paraphrases, those that were held out when something
+was found by the others, texts of other facts of the same relation, and of other relations.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from interp.errors import UsageError
+from interp.facts import Fact, answer_ids, fill
+from interp.models.batching import pad
+from interp.models.tokenizer import Tokenizer
+from interp.prompts import Prefix
+
+GROUPS = ("fact", "paraphrases", "held out", "same relation", "other relations")
+
+
+@dataclass(frozen=True)
+class FactText:
+    """One wording of one fact, as tokens."""
+
+    fact: Fact
+    text: str
+    ids: list[int]
+    answer: int
+    wording: int
+    """0 for the prompt, from 1 on its paraphrases."""
+    held_out: bool
+
+    def group(self, fact: Fact) -> str:
+        """What this text is to a fact."""
+        if self.fact.id != fact.id:
+            return GROUPS[3] if self.fact.relation == fact.relation else GROUPS[4]
+        return GROUPS[0] if self.wording == 0 else GROUPS[2] if self.held_out else GROUPS[1]
+
+
+def fact_texts(
+    tokenizer: Tokenizer, facts: Iterable[Fact], *, held_out: int = 0, prefix: Prefix = "doc"
+) -> tuple[list[FactText], dict[str, str]]:
+    """All wordings of all facts; the last `held_out` paraphrases of each are marked. And what was skipped, with why.
+
+    A text is skipped whose answer begins inside a token; a fact whose prompt is, altogether. Raises `UsageError` for no
+    facts, two of one id, and where nothing is left.
+    """
+    given, texts, skipped = tuple(facts), list[FactText](), dict[str, str]()
+    if not given or len({fact.id for fact in given}) < len(given):
+        raise UsageError(f"Expected facts, each once; came {len(given)}: {[fact.id for fact in given][:6]}.")
+    for fact in given:
+        templates = (fact.template, *fact.paraphrases)
+        for wording, template in enumerate(templates):
+            text = fill(template, fact.subject)
+            try:
+                answer = answer_ids(tokenizer, text, fact.answer)[0]
+            except UsageError as error:
+                skipped[f"{fact.id}: {text}"] = str(error)
+                if wording == 0:
+                    break
+                continue
+            last = wording > max(0, len(templates) - 1 - held_out)
+            texts.append(FactText(fact, text, tokenizer.prompt_ids(text, prefix), answer, wording, last))
+    if not texts:
+        raise UsageError(f"None of the {len(given)} facts can be measured: {next(iter(skipped.values()))}")
+    return texts, skipped
+
+
+def as_batch(
+    tokenizer: Tokenizer, texts: Sequence[FactText]
+) -> tuple[Int[Tensor, "text pos"], Bool[Tensor, "text pos"]]:
+    """The texts as tokens, padded on the left, and the mask of real ones."""
+    return pad([text.ids for text in texts], tokenizer.pad_id, "left")
+
+
+def members(texts: Sequence[FactText], facts: Sequence[Fact]) -> Bool[np.ndarray, "group fact text"]:
+    """Which texts are which group of which fact."""
+    groups = np.array([[text.group(fact) for text in texts] for fact in facts])
+    return np.stack([groups == group for group in GROUPS])
