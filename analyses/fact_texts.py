@@ -12,7 +12,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.errors import UsageError
-from interp.facts import Fact, answer_ids, fill
+from interp.facts import Fact, answer_ids
 from interp.models.batching import pad
 from interp.models.tokenizer import Tokenizer
 from interp.prompts import Prefix
@@ -21,10 +21,27 @@ GROUPS = ("fact", "paraphrases", "held out", "same relation", "other relations")
 
 
 @dataclass(frozen=True)
+class Question:
+    """A fact as it is asked for: one prompt or several in other words, the same answer, its space before it."""
+
+    id: str
+    relation: str
+    prompts: tuple[str, ...]
+    answer: str
+
+    @classmethod
+    def of(cls, fact: "Fact | Question") -> "Question":
+        """A fact's own wordings."""
+        if isinstance(fact, Question):
+            return fact
+        return cls(fact.id, fact.relation, (fact.prompt, *fact.paraphrase_prompts), fact.answer)
+
+
+@dataclass(frozen=True)
 class FactText:
     """One wording of one fact, as tokens."""
 
-    fact: Fact
+    fact: Question
     text: str
     ids: list[int]
     answer: int
@@ -32,7 +49,7 @@ class FactText:
     """0 for the prompt, from 1 on its paraphrases."""
     held_out: bool
 
-    def group(self, fact: Fact) -> str:
+    def group(self, fact: Question) -> str:
         """What this text is to a fact."""
         if self.fact.id != fact.id:
             return GROUPS[3] if self.fact.relation == fact.relation else GROUPS[4]
@@ -40,7 +57,7 @@ class FactText:
 
 
 def fact_texts(
-    tokenizer: Tokenizer, facts: Iterable[Fact], *, held_out: int = 0, prefix: Prefix = "doc"
+    tokenizer: Tokenizer, facts: Iterable[Question], *, held_out: int = 0, prefix: Prefix = "doc"
 ) -> tuple[list[FactText], dict[str, str]]:
     """All wordings of all facts; the last `held_out` paraphrases of each are marked. And what was skipped, with why.
 
@@ -51,9 +68,7 @@ def fact_texts(
     if not given or len({fact.id for fact in given}) < len(given):
         raise UsageError(f"Expected facts, each once; came {len(given)}: {[fact.id for fact in given][:6]}.")
     for fact in given:
-        templates = (fact.template, *fact.paraphrases)
-        for wording, template in enumerate(templates):
-            text = fill(template, fact.subject)
+        for wording, text in enumerate(fact.prompts):
             try:
                 answer = answer_ids(tokenizer, text, fact.answer)[0]
             except UsageError as error:
@@ -61,7 +76,7 @@ def fact_texts(
                 if wording == 0:
                     break
                 continue
-            last = wording > max(0, len(templates) - 1 - held_out)
+            last = wording > max(0, len(fact.prompts) - 1 - held_out)
             texts.append(FactText(fact, text, tokenizer.prompt_ids(text, prefix), answer, wording, last))
     if not texts:
         raise UsageError(f"None of the {len(given)} facts can be measured: {next(iter(skipped.values()))}")
@@ -75,7 +90,7 @@ def as_batch(
     return pad([text.ids for text in texts], tokenizer.pad_id, "left")
 
 
-def members(texts: Sequence[FactText], facts: Sequence[Fact]) -> Bool[np.ndarray, "group fact text"]:
+def members(texts: Sequence[FactText], facts: Sequence[Question]) -> Bool[np.ndarray, "group fact text"]:
     """Which texts are which group of which fact."""
     groups = np.array([[text.group(fact) for text in texts] for fact in facts])
     return np.stack([groups == group for group in GROUPS])

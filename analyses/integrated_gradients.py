@@ -117,15 +117,16 @@ class _Runs:
         steps: int,
         budget: int,
     ) -> None:
-        self.model, self.coefficient, self.steps = model, coefficient, steps
+        self.model, self.column, self.coefficient, self.steps = model, column, coefficient, steps
         self.read, points = [tokens.shape[1] - 1], model.points()
         outer = {name: each for name, each in active_edits().items() if name in points}
         silent = [{f"blocks.{layer}.mlp.hook_post": (edits.zero(positions=[column]),)} for layer in coefficient]
         plan = shortened(model, tokens.to(model.device).long(), None, outer, silent, self.read, budget)
         self.base = plan.base
         # where only the tokens that are read are computed, nothing later reads this one
-        self.starts = [cell for cell in plan.cells if cell.join < model.config.n_layers - 1 or cell.kept == column]
-        self.at_once = _runs_that_fit(model, plan.base, tokens.shape[1] - column, budget)
+        self.starts = [cell for cell in plan.cells if cell.join < model.config.n_layers - 1 or cell.kept <= column]
+        first = min((cell.start for cell in self.starts), default=column)
+        self.at_once = _runs_that_fit(model, plan.base, tokens.shape[1] - first, budget)
 
     def walked(
         self, measure: metrics.MetricFn, progress: Callable[[int, int], None] | None
@@ -152,7 +153,7 @@ class _Runs:
         """P of each run, and its gradient with respect to the coefficients that were put in."""
         put = [(self.coefficient[cell.join] * (step / self.steps)).requires_grad_() for cell, step in runs]
         cells = [
-            replace(cell, index=index, edits={name: (partial(_put, own),) for name in cell.edits})
+            replace(cell, index=index, edits={name: (partial(_put, own, self.column),) for name in cell.edits})
             for index, ((cell, _), own) in enumerate(zip(runs, put, strict=True))
         ]
         found: dict[int, Tensor] = {}
@@ -165,9 +166,9 @@ class _Runs:
         return values.detach(), torch.autograd.grad(values.sum(), put)
 
 
-def _put(new: Tensor, value: Tensor, point: HookPoint) -> Tensor:
-    """The value with its first column replaced: a run begins where it is edited."""
-    value[:, 0] = new
+def _put(new: Tensor, column: int, value: Tensor, point: HookPoint) -> Tensor:
+    """The value with one column of the whole text replaced, of which a run may hold the end alone."""
+    value[:, column - point.rows.start] = new
     return value
 
 

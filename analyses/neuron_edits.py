@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from interp import metrics
-from interp.analyses.fact_texts import GROUPS, FactText, as_batch, fact_texts, members
+from interp.analyses.edited_texts import by_run, measured
+from interp.analyses.fact_texts import GROUPS, FactText, Question, as_batch, fact_texts, members
 from interp.analyses.group_effects import by_group
 from interp.analyses.neurons import (
     Neuron,
@@ -39,8 +39,7 @@ from interp.analyses.neurons import (
 )
 from interp.errors import UsageError
 from interp.facts import Fact
-from interp.hooks import Hooks
-from interp.models.replay import Metric, Progress, Replay, Sweep
+from interp.models.replay import Progress
 from interp.results import Arrays, Result, provenance
 
 if TYPE_CHECKING:
@@ -48,9 +47,6 @@ if TYPE_CHECKING:
 
     from interp.models.prompt_formats import PrefixPolicy
     from interp.models.transformer import Transformer
-
-TEXTS_AT_ONCE = 64
-"""Texts of one sweep: more would only take more memory."""
 
 
 class NeuronEdits(Result, kind="facts.neuron-edits"):
@@ -116,7 +112,7 @@ class NeuronEdits(Result, kind="facts.neuron-edits"):
 @torch.no_grad()
 def edit_neurons(
     model: "Transformer",
-    facts: Iterable[Fact],
+    facts: Iterable[Fact | Question],
     neurons: Mapping[str, Sequence[Neuron | str]] | Sequence[Neuron | str],
     *,
     changes: Sequence[str] = ("zero", "mean", "x2"),
@@ -138,7 +134,7 @@ def edit_neurons(
 
     Raises `UsageError` for an id that no fact has, neurons or changes that do not exist, and no usable texts.
     """
-    given = tuple(facts)
+    given = tuple(map(Question.of, facts))
     texts, skipped = fact_texts(model.tokenizer, given, held_out=held_out, prefix=prefix)
     edited = _edited(model, given, neurons, {text.fact.id for text in texts})
     if type(controls) is not int or controls < 1 or not changes or len(set(changes)) < len(changes):
@@ -153,8 +149,8 @@ def edit_neurons(
     every = list(dict.fromkeys(neuron for each in sets for own in each for neuron in own))
     means = mean_coefficients(model, tokens, every, mask=mask) if "mean" in changes else {}
     runs = [neuron_edits(own, change, means=means, last=last) for change in changes for each in sets for own in each]
-    measured = _measured(model, texts, runs, budget, progress, cancelled)
-    found = _by_run(model, measured, (len(changes), len(sets), 1 + controls, len(texts)))
+    raw = measured(model, texts, runs, budget, progress, cancelled)
+    found = by_run(model, raw, (len(changes), len(sets), 1 + controls, len(texts)))
     by_id = {fact.id: fact for fact in given}
     group = members(texts, [by_id[name] for name in edited])
     return NeuronEdits(
@@ -176,7 +172,7 @@ def edit_neurons(
 
 def _edited(
     model: "Transformer",
-    facts: Sequence[Fact],
+    facts: Sequence[Question],
     neurons: Mapping[str, Sequence[Neuron | str]] | Sequence[Neuron | str],
     usable: Collection[str],
 ) -> dict[str, tuple[Neuron, ...]]:
@@ -190,66 +186,6 @@ def _edited(
     return {name: neurons_of(model, each) for name, each in by_id.items()}
 
 
-def _measured(
-    model: "Transformer",
-    texts: Sequence[FactText],
-    runs: Sequence[Hooks],
-    budget: int,
-    progress: Progress | None,
-    cancelled: Callable[[], bool] | None,
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """By metric its values [run, text] and those without an edit [text], some texts at a time."""
-    parts: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
-    total = len(runs) * len(texts)
-    sweep = Sweep({"run": range(len(runs))}, lambda run: runs[run])
-    for first in range(0, len(texts), TEXTS_AT_ONCE):
-        some = texts[first : first + TEXTS_AT_ONCE]
-        tokens, mask = as_batch(model.tokenizer, some)
-        answers = [text.answer for text in some]
-        measures: dict[str, Metric] = {
-            "probability": metrics.probability(answers),
-            "rank": metrics.rank(answers),
-            "said": lambda logits: logits[:, -1].argmax(-1).double(),
-        }
-        real = None if bool(mask.all()) else mask
-        replay = Replay(model, tokens, sweep, measures, mask=real, texts={"text": len(some)}, budget=budget)
-        swept = replay.run(progress=_from(progress, first * len(runs), total), cancelled=cancelled)
-        for name in measures:
-            parts.setdefault(name, []).append((swept[name].values, swept.base[name].values))
-    return {
-        name: (np.concatenate([own for own, _ in each], -1), np.concatenate([base for _, base in each]))
-        for name, each in parts.items()
-    }
-
-
-def _from(progress: Progress | None, before: int, total: int) -> Progress | None:
-    """Progress of a part, told as that of the whole."""
-    return None if progress is None else lambda done, _: progress(before + done, total)
-
-
-def _by_run(
-    model: "Transformer", measured: Mapping[str, tuple[np.ndarray, np.ndarray]], shape: tuple[int, ...]
-) -> dict[str, tuple[np.ndarray, tuple[str, ...]]]:
-    """The values of the edits, of their controls, and without an edit."""
-    own, cells = ("change", "edited", "text"), ("change", "edited", "draw", "text")
-    probability, rank, said = (measured[name][0].reshape(shape) for name in ("probability", "rank", "said"))
-    base, base_rank, base_said = (measured[name][1] for name in ("probability", "rank", "said"))
-
-    def words(ids: np.ndarray) -> np.ndarray:
-        return np.array(model.tokenizer.str_tokens(ids.astype(np.int64).ravel().tolist()), object).reshape(ids.shape)
-
-    return {
-        "probability": (probability[:, :, 0], own),
-        "rank": (rank[:, :, 0].astype(np.int64) + 1, own),
-        "said": (words(said[:, :, 0]), own),
-        "control_probability": (probability[:, :, 1:], cells),
-        "control_rank": (rank[:, :, 1:].astype(np.int64) + 1, cells),
-        "base_probability": (base, ("text",)),
-        "base_rank": (base_rank.astype(np.int64) + 1, ("text",)),
-        "base_said": (words(base_said), ("text",)),
-    }
-
-
 def _labels(texts: Sequence[FactText]) -> Arrays:
     """What each text is."""
     columns = {
@@ -259,3 +195,29 @@ def _labels(texts: Sequence[FactText]) -> Arrays:
         "held_out": [text.held_out for text in texts],
     }
     return {name: (values, ("text",)) for name, values in columns.items()}
+
+
+def continuations(
+    model: "Transformer",
+    prompt: str,
+    neurons: Sequence[Neuron | str],
+    *,
+    changes: Sequence[str] = ("zero",),
+    means: Mapping[Neuron, float] | None = None,
+    max_new_tokens: int = 12,
+    prefix: "PrefixPolicy" = "doc",
+) -> dict[str, str]:
+    """How the model goes on, greedily, as it is (`unedited`) and with every change of these neurons in all tokens.
+
+    For `mean`, `means` must be given (`mean_coefficients`). Raises `UsageError` as `edit_neurons` does.
+    """
+    which, tokens = neurons_of(model, neurons), model.to_tokens(prompt, prefix=prefix)
+    if "mean" in changes and means is None:
+        raise UsageError("What neurons are on average is not known here; give `means`, from `mean_coefficients`.")
+    edits = {"unedited": [], **{change: neuron_edits(which, change, means=means) for change in changes}}
+    found = {}
+    for name, hooks in edits.items():
+        with model.hooks(hooks):
+            whole = model.generate(tokens, max_new_tokens)
+        found[name] = model.tokenizer.decode(whole[0, tokens.shape[1] :].tolist())
+    return found
