@@ -1,6 +1,7 @@
 """What a model says to the wordings of facts under many edits, and without one: probability and rank of the answer."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,63 +16,69 @@ if TYPE_CHECKING:
 
 TEXTS_AT_ONCE = 64
 """Texts of one sweep: more would only take more memory."""
+METRICS = ("probability", "rank", "said")
+NOT_MEASURED = np.nan
+
+
+@dataclass(frozen=True)
+class Job:
+    """Runs, each with edits of its own, of some of the texts, by their places."""
+
+    runs: Sequence[Hooks]
+    places: Sequence[int]
+
+    @property
+    def rows(self) -> int:
+        """Texts that are computed."""
+        return len(self.runs) * len(self.places)
+
+
+@dataclass(frozen=True)
+class Said:
+    """`values` by metric [job, run, text], NaN where a job leaves a text out, and `base` [text] without an edit.
+
+    `probability` of the answer, its `rank` (1 is the top) and the token that is `said`.
+    """
+
+    values: dict[str, np.ndarray]
+    base: dict[str, np.ndarray]
 
 
 def measured(
     model: "Transformer",
     texts: Sequence[FactText],
-    runs: Sequence[Hooks],
+    jobs: Sequence[Job],
     budget: int,
     progress: Progress | None,
     cancelled: Callable[[], bool] | None,
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """By metric its values [run, text] and those without an edit [text], some texts at a time."""
-    parts: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
-    total = len(runs) * len(texts)
+) -> Said:
+    """Do all jobs, which have equally many runs, some texts at a time; `progress` counts texts, those of all runs."""
+    values = {name: np.full((len(jobs), len(jobs[0].runs), len(texts)), NOT_MEASURED) for name in METRICS}
+    base = {name: np.full(len(texts), NOT_MEASURED) for name in METRICS}
+    done, total = 0, sum(job.rows for job in jobs)
+    for number, job in enumerate(jobs):
+        for first in range(0, len(job.places), TEXTS_AT_ONCE):
+            places = list(job.places[first : first + TEXTS_AT_ONCE])
+            swept = _replay(model, [texts[place] for place in places], job.runs, budget).run(cancelled=cancelled)
+            for name in METRICS:
+                values[name][number][:, places] = swept[name].values
+                base[name][places] = swept.base[name].values
+            done += len(job.runs) * len(places)
+            if progress is not None:
+                progress(done, total)
+    return Said(values, base)
+
+
+def _replay(model: "Transformer", texts: Sequence[FactText], runs: Sequence[Hooks], budget: int) -> Replay:
+    """All runs of these texts, padded on the left, read at their last tokens."""
+    tokens, mask = as_batch(model.tokenizer, texts)
+    answers = [text.answer for text in texts]
+    rank = metrics.rank(answers)
+    measures: dict[str, Metric] = {
+        "probability": metrics.probability(answers),
+        "rank": lambda logits: rank(logits) + 1,
+        "said": lambda logits: logits[:, -1].argmax(-1).double(),
+    }
     sweep = Sweep({"run": range(len(runs))}, lambda run: runs[run])
-    for first in range(0, len(texts), TEXTS_AT_ONCE):
-        some = texts[first : first + TEXTS_AT_ONCE]
-        tokens, mask = as_batch(model.tokenizer, some)
-        answers = [text.answer for text in some]
-        measures: dict[str, Metric] = {
-            "probability": metrics.probability(answers),
-            "rank": metrics.rank(answers),
-            "said": lambda logits: logits[:, -1].argmax(-1).double(),
-        }
-        real = None if bool(mask.all()) else mask
-        replay = Replay(model, tokens, sweep, measures, mask=real, texts={"text": len(some)}, budget=budget)
-        swept = replay.run(progress=_from(progress, first * len(runs), total), cancelled=cancelled)
-        for name in measures:
-            parts.setdefault(name, []).append((swept[name].values, swept.base[name].values))
-    return {
-        name: (np.concatenate([own for own, _ in each], -1), np.concatenate([base for _, base in each]))
-        for name, each in parts.items()
-    }
-
-
-def _from(progress: Progress | None, before: int, total: int) -> Progress | None:
-    """Progress of a part, told as that of the whole."""
-    return None if progress is None else lambda done, _: progress(before + done, total)
-
-
-def by_run(
-    model: "Transformer", measured: Mapping[str, tuple[np.ndarray, np.ndarray]], shape: tuple[int, ...]
-) -> dict[str, tuple[np.ndarray, tuple[str, ...]]]:
-    """The values of the edits, of their controls, and without an edit."""
-    own, cells = ("change", "edited", "text"), ("change", "edited", "draw", "text")
-    probability, rank, said = (measured[name][0].reshape(shape) for name in ("probability", "rank", "said"))
-    base, base_rank, base_said = (measured[name][1] for name in ("probability", "rank", "said"))
-
-    def words(ids: np.ndarray) -> np.ndarray:
-        return np.array(model.tokenizer.str_tokens(ids.astype(np.int64).ravel().tolist()), object).reshape(ids.shape)
-
-    return {
-        "probability": (probability[:, :, 0], own),
-        "rank": (rank[:, :, 0].astype(np.int64) + 1, own),
-        "said": (words(said[:, :, 0]), own),
-        "control_probability": (probability[:, :, 1:], cells),
-        "control_rank": (rank[:, :, 1:].astype(np.int64) + 1, cells),
-        "base_probability": (base, ("text",)),
-        "base_rank": (base_rank.astype(np.int64) + 1, ("text",)),
-        "base_said": (words(base_said), ("text",)),
-    }
+    real = None if bool(mask.all()) else mask
+    return Replay(model, tokens, sweep, measures, mask=real, texts={"text": len(texts)}, budget=budget)

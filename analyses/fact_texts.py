@@ -1,7 +1,7 @@
 """Facts in all their wordings, as one batch of tokens: each prompt and paraphrase with the first token of its answer.
 
 What a text is to a fact is its *group*: the fact's own prompt, its paraphrases, those that were held out when something
-was found by the others, texts of other facts of the same relation, and of other relations.
+was found by the others, and the prompts of other facts of the same relation, and of other relations.
 """
 
 from collections.abc import Iterable, Sequence
@@ -49,9 +49,11 @@ class FactText:
     """0 for the prompt, from 1 on its paraphrases."""
     held_out: bool
 
-    def group(self, fact: Question) -> str:
-        """What this text is to a fact."""
+    def group(self, fact: Question) -> str | None:
+        """What this text is to a fact; None for a paraphrase of another."""
         if self.fact.id != fact.id:
+            if self.wording > 0:
+                return None
             return GROUPS[3] if self.fact.relation == fact.relation else GROUPS[4]
         return GROUPS[0] if self.wording == 0 else GROUPS[2] if self.held_out else GROUPS[1]
 
@@ -92,5 +94,5 @@ def as_batch(
 
 def members(texts: Sequence[FactText], facts: Sequence[Question]) -> Bool[np.ndarray, "group fact text"]:
     """Which texts are which group of which fact."""
-    groups = np.array([[text.group(fact) for text in texts] for fact in facts])
+    groups = np.array([[text.group(fact) for text in texts] for fact in facts], dtype=object)
     return np.stack([groups == group for group in GROUPS])

@@ -19,8 +19,9 @@ def by_group(member: np.ndarray, fact_ids: Sequence[str], found: Mapping[str, np
 
     `member` [group, edited, text] says which texts are a group of an edited fact, `fact_ids` whose text each is.
     """
-    base, control = found["base_probability"].astype(np.float64), found["control_probability"].mean(2, dtype=np.float64)
-    own = found["probability"].astype(np.float64)
+    base = found["base_probability"].astype(np.float64)
+    own = np.where(np.isnan(found["probability"]), base, found["probability"])  # where no group has the text
+    control = np.where(np.isnan(found["probability"]), base, found["control_probability"].mean(2))
     share, owner = _units(member, np.array(fact_ids))
     effect, beside = _over(own - base, share, owner), _over(control - base, share, owner)
     after, before = _over(own, share, owner), _over(np.broadcast_to(base, own.shape), share, owner)

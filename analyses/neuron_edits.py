@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from interp.analyses.edited_texts import by_run, measured
+from interp.analyses.edited_texts import Job, Said, measured
 from interp.analyses.fact_texts import GROUPS, FactText, Question, as_batch, fact_texts, members
 from interp.analyses.group_effects import by_group
 from interp.analyses.neurons import (
@@ -59,9 +59,9 @@ class NeuronEdits(Result, kind="facts.neuron-edits"):
     are `fact_effect` and `fact_control_effect` [change, group, edited], NaN where it has no texts of a group.
 
     By text: `base_probability`, `base_rank` (1 is the top), `base_said`; with the edits `probability`, `rank`, `said`
-    [change, edited, text] and `control_probability` [change, edited, draw, text]; `prompt`, `fact_id`, `relation_name`,
-    `held_out` [text]. `neurons` [edited] and `control_neurons` [edited, draw] name what was edited; `skip_reason`
-    [skipped] says why a text was left out.
+    [change, edited, text], `control_probability` and `control_rank` [change, edited, draw, text]; paraphrases of other
+    facts are not measured (NaN, 0, ""). `prompt`, `fact_id`, `relation_name`, `held_out` [text]. `neurons` [edited] and
+    `control_neurons` [edited, draw] name what was edited; `skip_reason` [skipped] says why a text was left out.
     """
 
     grid = ("change", "group")
@@ -125,7 +125,7 @@ def edit_neurons(
     progress: Progress | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> NeuronEdits:
-    """Edit the neurons of one fact after the other, and measure all facts each time.
+    """Edit the neurons of one fact after the other; each time measure it in all its wordings, others by their prompts.
 
     `neurons`: those of each edited fact, by its id; a list of them is the first fact's. `changes`: `zero`, `mean`, `x2`
     (any factor), `=1.5` (any number). `controls`: how many sets of random neurons. `held_out`: how many paraphrases of
@@ -145,20 +145,25 @@ def edit_neurons(
         (own, *control_neurons(model.config, own, controls, seed=(seed, number)))
         for number, own in enumerate(edited.values())
     ]
+    texts = [text for text in texts if text.wording == 0 or text.fact.id in edited]
+    by_id = {fact.id: fact for fact in given}
+    group = members(texts, [by_id[name] for name in edited])
     tokens, mask = as_batch(model.tokenizer, texts)
     every = list(dict.fromkeys(neuron for each in sets for own in each for neuron in own))
     means = mean_coefficients(model, tokens, every, mask=mask) if "mean" in changes else {}
-    runs = [neuron_edits(own, change, means=means, last=last) for change in changes for each in sets for own in each]
-    raw = measured(model, texts, runs, budget, progress, cancelled)
-    found = by_run(model, raw, (len(changes), len(sets), 1 + controls, len(texts)))
-    by_id = {fact.id: fact for fact in given}
-    group = members(texts, [by_id[name] for name in edited])
+    jobs = [
+        Job(
+            [neuron_edits(own, change, means=means, last=last) for change in changes for own in each],
+            np.flatnonzero(group[:, number].any(0)).tolist(),
+        )
+        for number, each in enumerate(sets)
+    ]
+    found = _by_text(model, measured(model, texts, jobs, budget, progress, cancelled), len(changes))
+    values = {name: array for name, (array, _) in found.items()}
     return NeuronEdits(
         arrays={
             **found,
-            **by_group(
-                group, [text.fact.id for text in texts], {name: each for name, (each, _) in found.items()}, seed
-            ),
+            **by_group(group, [text.fact.id for text in texts], values, seed),
             **_labels(texts),
             "neurons": ([", ".join(map(str, each[0])) for each in sets], ("edited",)),
             "control_neurons": ([[", ".join(map(str, own)) for own in each[1:]] for each in sets], ("edited", "draw")),
@@ -184,6 +189,40 @@ def _edited(
     if missing is not None:
         raise UsageError(f"Neurons are given for {missing!r}, but no fact of that id is among those that are measured.")
     return {name: neurons_of(model, each) for name, each in by_id.items()}
+
+
+def _by_text(model: "Transformer", said: Said, changes: int) -> dict[str, tuple[np.ndarray, tuple[str, ...]]]:
+    """The values of the edits, of their controls, and without an edit."""
+    jobs, runs, texts = said.values["rank"].shape
+    cells: tuple[str, ...] = ("change", "edited", "draw", "text")
+    shape = (jobs, changes, runs // changes, texts)
+    probability, rank, token = (
+        said.values[name].reshape(shape).swapaxes(0, 1) for name in ("probability", "rank", "said")
+    )
+    own = (*cells[:2], cells[3])
+    return {
+        "probability": (probability[:, :, 0], own),
+        "rank": (_whole(rank[:, :, 0]), own),
+        "said": (_words(model, token[:, :, 0]), own),
+        "control_probability": (probability[:, :, 1:], cells),
+        "control_rank": (_whole(rank[:, :, 1:]), cells),
+        "base_probability": (said.base["probability"], ("text",)),
+        "base_rank": (_whole(said.base["rank"]), ("text",)),
+        "base_said": (_words(model, said.base["said"]), ("text",)),
+    }
+
+
+def _whole(values: np.ndarray) -> np.ndarray:
+    """Whole numbers, 0 where nothing was measured."""
+    return np.nan_to_num(values).astype(np.int64)
+
+
+def _words(model: "Transformer", tokens: np.ndarray) -> np.ndarray:
+    """Tokens as text, empty where nothing was measured."""
+    words = np.full(tokens.shape, "", dtype=object)
+    there = ~np.isnan(tokens)
+    words[there] = model.tokenizer.str_tokens(tokens[there].astype(np.int64).tolist())
+    return words
 
 
 def _labels(texts: Sequence[FactText]) -> Arrays:
