@@ -33,6 +33,7 @@ from interp.errors import UsageError
 from interp.facts import Fact, answer_ids, exact_span, fill
 from interp.models.batching import pad
 from interp.models.replay import Progress
+from interp.prompts import find_subject
 from interp.results import Result, provenance
 from interp.selection import Index, indices
 
@@ -70,13 +71,11 @@ class KnowledgeNeurons(Result, kind="facts.knowledge-neurons"):
         return tuple(Neuron.parse(str(name)) for name in self.axes["neuron"])
 
     def strongest(self, count: int) -> tuple[Neuron, ...]:
-        """The neurons of the largest mean attribution over prompts, whether or not prompts share them."""
+        """The neurons of the largest mean attribution over prompts, shared or not; fewer, if so few add anything."""
         table = mean_attribution(self["attribution"], self["expert"] if "slot" in self.axes else None)
+        places = np.argsort(-table, axis=None, kind="stable")[:count]
         return tuple(
-            self._neuron(*place)
-            for place in zip(
-                *np.unravel_index(np.argsort(-table, axis=None, kind="stable")[:count], table.shape), strict=True
-            )
+            self._neuron(*map(int, np.unravel_index(place, table.shape))) for place in places if table.flat[place] > 0
         )
 
     def _neuron(self, layer: int, expert: int, index: int) -> Neuron:
@@ -135,6 +134,7 @@ def knowledge_neurons(
     *,
     answer: str | int | None = None,
     paraphrases: Sequence[str] | None = None,
+    subject: str | None = None,
     position: Position = "last",
     steps: int = 20,
     threshold: float = 0.2,
@@ -149,14 +149,15 @@ def knowledge_neurons(
 
     `answer`: a token's id, or a text whose first token is meant; by default the fact's, or what the model says to a
     prompt. `paraphrases`: other prompts (or templates with {} for the subject of a fact) with the same answer; by
-    default those of the fact. `adapt`: how few and how many neurons may be left, None for whatever number is. `steps`
-    and `budget` as in `integrated_gradients`, which runs for one prompt after the other; `progress` counts prompts.
+    default those of the fact. `subject`: what a prompt is about, as it names it once. `adapt`: how few and how many
+    neurons may be left, None for whatever number is. `steps` and `budget` as in `integrated_gradients`, which runs for
+    one prompt after the other; `progress` counts prompts.
 
     Raises `UsageError` for settings out of range, prompts that come twice, a subject or an answer that shares a token
-    with other words, `position="subject"` without a fact, and the prefix "chat".
+    with other words, `position="subject"` without one, and the prefix "chat".
     """
     _check(threshold, share, adapt, position, prefix)
-    prompts = _prompts(model, fact, paraphrases, answer, position, prefix)
+    prompts = _prompts(model, fact, paraphrases, answer, subject, position, prefix)
     which = indices(slice(None) if layers is None else layers, model.config.n_layers, "the layers")
     found = []
     for prompt in prompts:
@@ -207,6 +208,7 @@ def _prompts(
     fact: Fact | str,
     paraphrases: Sequence[str] | None,
     answer: str | int | None,
+    subject: str | None,
     position: Position,
     prefix: "PrefixPolicy",
 ) -> list[_Prompt]:
@@ -214,22 +216,23 @@ def _prompts(
     if isinstance(fact, Fact):
         templates = [fact.template, *(fact.paraphrases if paraphrases is None else paraphrases)]
         answer = fact.answer if answer is None else answer
-        subject: str | None = fact.subject
     else:
-        templates, subject = [fact, *(paraphrases or ())], None
-    if subject is None and position == "subject":
-        raise UsageError("Only a Fact says where its subject stands; give one, or position='last'.")
+        templates = [fact, *(paraphrases or ())]
+    if position == "subject" and subject is None and not isinstance(fact, Fact):
+        raise UsageError("A prompt does not say what its subject is; name the `subject`, or ask at position='last'.")
     if len(set(templates)) < len(templates):
         raise UsageError(f"A prompt comes twice among {templates}; give each once.")
     found = []
     for template in templates:
-        text = template if subject is None else fill(template, subject)
+        text = fill(template, fact.subject) if isinstance(fact, Fact) else template
         ids = model.tokenizer.prompt_ids(text, prefix)
         if answer is None:
             answer = int(last_logits(model, torch.tensor([ids]), None)[0, 0].argmax())
         first = answer if isinstance(answer, int) else answer_ids(model.tokenizer, text, answer)[0]
         last = len(ids) - 1
-        if subject is not None and position == "subject":
-            last = exact_span(model.tokenizer, template, subject, prefix=prefix).last
+        if position == "subject" and isinstance(fact, Fact):
+            last = exact_span(model.tokenizer, template, fact.subject, prefix=prefix).last
+        elif position == "subject":
+            last = find_subject(model.tokenizer, text, str(subject), prefix=prefix).last
         found.append(_Prompt(text, ids, first, last))
     return found

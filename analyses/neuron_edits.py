@@ -96,17 +96,23 @@ class NeuronEdits(Result, kind="facts.neuron-edits"):
             lines += [self._line(change, group) for group in range(len(GROUPS)) if self["units"][group]]
         return [*lines, f"  {self.caution}"]
 
-    def _line(self, change: int, group: int) -> str:
-        own, control, excess = (self._interval(name, change, group) for name in ("effect", "control_effect", "excess"))
-        relative, lost = (float(self[name][change, group]) for name in ("relative", "lost"))
-        return (
-            f"    {self.axes['group'][group]:>15}  {own} ({relative:+.0%}, {lost:.0%} of right answers lost)   "
-            f"random neurons {control}   excess {excess}"
+    def interval(self, name: str, change: int | str, group: int | str) -> str:
+        """An effect with its interval, where there is one: `+0.20 [+0.02, +0.41]`; places by name or by number."""
+        one, other = (
+            place if isinstance(place, int) else self.axes[axis].index(place)
+            for axis, place in (("change", change), ("group", group))
         )
-
-    def _interval(self, name: str, change: int, group: int) -> str:
-        value, low, high = (float(self[f"{name}{end}"][change, group]) for end in ("", "_low", "_high"))
+        value, low, high = (float(self[f"{name}{end}"][one, other]) for end in ("", "_low", "_high"))
         return f"{value:+.3f}" + ("" if np.isnan(low) else f" [{low:+.3f}, {high:+.3f}]")
+
+    def _line(self, change: int, group: int) -> str:
+        own, control, excess = (self.interval(name, change, group) for name in ("effect", "control_effect", "excess"))
+        relative, lost = (float(self[name][change, group]) for name in ("relative", "lost"))
+        right = "" if np.isnan(lost) else f", {lost:.0%} of right answers lost"
+        return (
+            f"    {self.axes['group'][group]:>15}  {own} ({relative:+.0%}{right})   random neurons {control}   "
+            f"excess {excess}"
+        )
 
 
 @torch.no_grad()

@@ -47,7 +47,8 @@ def suppression_study(
     """Suppress and amplify the strongest neurons of known facts, one fact after the other.
 
     Of the facts that the model knows the first of each relation are taken, then the second, until there are `limit`.
-    `progress` counts facts while neurons are found, then rows of the sweep. Raises `UsageError` where no fact is known.
+    Facts to whose answer no neuron adds are measured, not edited. `progress` counts facts while neurons are found, then
+    texts. Raises `UsageError` where no fact is known, or none could be edited.
     """
     if min(count, limit) < 1 or held_out < 0:
         raise UsageError(f"Expected count, limit ≥ 1 and held_out ≥ 0; came {count}, {limit} and {held_out}.")
@@ -61,9 +62,12 @@ def suppression_study(
         own = knowledge_neurons(
             model, fact, paraphrases=seen, position=position, steps=steps, prefix=prefix, budget=budget
         )
-        found[fact.id] = own.strongest(count)
+        if strongest := own.strongest(count):
+            found[fact.id] = strongest
         if progress is not None:
             progress(number, len(known))
+    if not found:
+        raise UsageError(f"No neuron at the position {position!r} adds to any of the {len(known)} answers.")
     edited = edit_neurons(
         model,
         known,

@@ -53,8 +53,14 @@ def test_at_the_last_token_nothing_was_written(memory: Transformer) -> None:
     """The answer comes there by a head; no neuron of that token has a part in it."""
     found = knowledge_neurons(memory, EIFFEL, position="last")
     assert found.neurons == ()
+    assert found.strongest(3) == ()
     assert not found["attribution"].any()
     assert "0 at the last token" in "\n".join(found.summary())
+
+
+def test_a_prompt_is_asked_at_its_subject_if_that_is_named(memory: Transformer) -> None:
+    found = knowledge_neurons(memory, "The Eiffel Tower is in", subject="Eiffel Tower", position="subject", steps=4)
+    assert found.neurons == (WRITTEN,)
 
 
 def test_a_prompt_without_a_fact_takes_what_the_model_says_for_its_answer() -> None:
@@ -142,7 +148,7 @@ def test_a_result_comes_back_as_it_was_saved(memory: Transformer, tmp_path: Path
         (EIFFEL, {"position": "first"}, "'last' or 'subject'"),
         (EIFFEL, {"prefix": "chat"}, "'chat'"),
         (EIFFEL, {"paraphrases": (EIFFEL.template,)}, "twice"),
-        ("The Tower is in", {"position": "subject"}, "Only a Fact"),
+        ("The Tower is in", {"position": "subject"}, "name the `subject`"),
     ],
 )
 @pytest.mark.usefixtures("shapes_unchecked")

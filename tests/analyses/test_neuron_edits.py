@@ -220,12 +220,15 @@ def test_a_study_finds_the_neurons_of_known_facts_without_what_it_holds_out(memo
     found = suppression_study(
         memory, [unknown, *FACTS], count=1, limit=2, position="subject", steps=2, changes=["zero"], controls=1
     )
-    assert found.axes["edited"] == (EIFFEL.id, TOWER.id)
-    assert found["neurons"][0] == str(WRITTEN)
+    assert found.axes["edited"] == (EIFFEL.id,)  # to the answer of the other no neuron adds
+    assert found["neurons"].tolist() == [str(WRITTEN)]
+    assert set(found["fact_id"]) == {EIFFEL.id, TOWER.id}
     assert found["held_out"].tolist() == [False, False, True, False]
     assert found.settings["count"] == 1
     with pytest.raises(UsageError, match="knows none"):
         suppression_study(memory, [unknown])
+    with pytest.raises(UsageError, match="adds to any of the 1 answers"):
+        suppression_study(memory, [TOWER], steps=1)
 
 
 def test_facts_are_taken_from_all_relations_in_turn() -> None:

@@ -71,6 +71,7 @@ def test_help_documents_the_exit_codes(run: Run) -> None:
         ("heads",),
         ("trace",),
         ("knockout",),
+        ("neurons",),
         ("patch",),
         ("points",),
         ("facts", "list"),
