@@ -249,7 +249,7 @@ def continuations(
     *,
     changes: Sequence[str] = ("zero",),
     means: Mapping[Neuron, float] | None = None,
-    max_new_tokens: int = 12,
+    max_new_tokens: int = 8,
     prefix: "PrefixPolicy" = "doc",
 ) -> dict[str, str]:
     """How the model goes on, greedily, as it is (`unedited`) and with every change of these neurons in all tokens.

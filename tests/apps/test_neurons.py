@@ -36,9 +36,9 @@ class TestNeurons:
         code, printed, _ = run(*PROMPT)
         assert code == 0
         assert "The strongest 1: 0.5" in printed
-        written = {line.split(":")[0].strip(): line for line in printed.splitlines() if ': "' in line}
-        assert '"Paris' in written["unedited"]
-        assert '"Seattle' in written["zero"]
+        text = " ".join(printed.split())
+        assert 'unedited: "Paris' in text
+        assert 'zero: "Seattle' in text
         effects = {tuple(line.split()[:2]): line for line in printed.splitlines() if line.startswith("zero ")}
         assert "-0.999" in effects["zero", "fact"]
         assert "+0.000" in effects["zero", "other"]  # other relations: the Space Needle stays where it is
