@@ -82,3 +82,37 @@ def _replay(model: "Transformer", texts: Sequence[FactText], runs: Sequence[Hook
     sweep = Sweep({"run": range(len(runs))}, lambda run: runs[run])
     real = None if bool(mask.all()) else mask
     return Replay(model, tokens, sweep, measures, mask=real, texts={"text": len(texts)}, budget=budget)
+
+
+def by_change(model: "Transformer", said: Said, changes: int) -> dict[str, tuple[np.ndarray, tuple[str, ...]]]:
+    """The values of each change's edits, of their controls, and without an edit; the first run of a change is its own."""
+    jobs, runs, texts = said.values["rank"].shape
+    cells: tuple[str, ...] = ("change", "edited", "draw", "text")
+    shape = (jobs, changes, runs // changes, texts)
+    probability, rank, token = (
+        said.values[name].reshape(shape).swapaxes(0, 1) for name in ("probability", "rank", "said")
+    )
+    own = (*cells[:2], cells[3])
+    return {
+        "probability": (probability[:, :, 0], own),
+        "rank": (_whole(rank[:, :, 0]), own),
+        "said": (_words(model, token[:, :, 0]), own),
+        "control_probability": (probability[:, :, 1:], cells),
+        "control_rank": (_whole(rank[:, :, 1:]), cells),
+        "base_probability": (said.base["probability"], ("text",)),
+        "base_rank": (_whole(said.base["rank"]), ("text",)),
+        "base_said": (_words(model, said.base["said"]), ("text",)),
+    }
+
+
+def _whole(values: np.ndarray) -> np.ndarray:
+    """Whole numbers, 0 where nothing was measured."""
+    return np.nan_to_num(values).astype(np.int64)
+
+
+def _words(model: "Transformer", tokens: np.ndarray) -> np.ndarray:
+    """Tokens as text, empty where nothing was measured."""
+    words = np.full(tokens.shape, "", dtype=object)
+    there = ~np.isnan(tokens)
+    words[there] = model.tokenizer.str_tokens(tokens[there].astype(np.int64).tolist())
+    return words

@@ -92,7 +92,14 @@ def as_batch(
     return pad([text.ids for text in texts], tokenizer.pad_id, "left")
 
 
-def members(texts: Sequence[FactText], facts: Sequence[Question]) -> Bool[np.ndarray, "group fact text"]:
-    """Which texts are which group of which fact."""
+def members(
+    texts: Sequence[FactText], facts: Sequence[Question], *, most: int | None = None, seed: int = 0
+) -> Bool[np.ndarray, "group fact text"]:
+    """Which texts are which group of which fact; of other relations at `most` so many, drawn at random."""
     groups = np.array([[text.group(fact) for text in texts] for fact in facts], dtype=object)
-    return np.stack([groups == group for group in GROUPS])
+    found = np.stack([groups == group for group in GROUPS])
+    for number, own in enumerate(found[-1] if most is not None else ()):
+        places = np.flatnonzero(own)
+        dropped = max(0, len(places) - (most or 0))
+        own[np.random.default_rng([seed, number]).choice(places, dropped, replace=False)] = False
+    return found

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from interp.analyses.edited_texts import Job, Said, measured
+from interp.analyses.edited_texts import Job, by_change, measured
 from interp.analyses.fact_texts import GROUPS, FactText, Question, as_batch, fact_texts, members
 from interp.analyses.group_effects import by_group
 from interp.analyses.neurons import (
@@ -124,6 +124,7 @@ def edit_neurons(
     changes: Sequence[str] = ("zero", "mean", "x2"),
     controls: int = 5,
     held_out: int = 0,
+    others: int | None = None,
     last: bool = False,
     prefix: "PrefixPolicy" = "doc",
     seed: int = 0,
@@ -135,8 +136,9 @@ def edit_neurons(
 
     `neurons`: those of each edited fact, by its id; a list of them is the first fact's. `changes`: `zero`, `mean`, `x2`
     (any factor), `=1.5` (any number). `controls`: how many sets of random neurons. `held_out`: how many paraphrases of
-    each fact, the last ones, had no part in finding the neurons. Neurons are edited in every token, or in the `last` of
-    each text alone. `budget` as in `Replay`.
+    each fact, the last ones, had no part in finding the neurons. `others`: how many facts of other relations are
+    measured for each edited one, drawn at random; all by default. Neurons are edited in every token, or in the `last`
+    of each text alone. `budget` as in `Replay`.
 
     Raises `UsageError` for an id that no fact has, neurons or changes that do not exist, and no usable texts.
     """
@@ -151,9 +153,10 @@ def edit_neurons(
         (own, *control_neurons(model.config, own, controls, seed=(seed, number)))
         for number, own in enumerate(edited.values())
     ]
-    texts = [text for text in texts if text.wording == 0 or text.fact.id in edited]
     by_id = {fact.id: fact for fact in given}
-    group = members(texts, [by_id[name] for name in edited])
+    group = members(texts, [by_id[name] for name in edited], most=others, seed=seed)
+    kept = np.flatnonzero(group.any((0, 1)))  # the others are nobody's group
+    texts, group = [texts[place] for place in kept], group[..., kept]
     tokens, mask = as_batch(model.tokenizer, texts)
     every = list(dict.fromkeys(neuron for each in sets for own in each for neuron in own))
     means = mean_coefficients(model, tokens, every, mask=mask) if "mean" in changes else {}
@@ -164,7 +167,7 @@ def edit_neurons(
         )
         for number, each in enumerate(sets)
     ]
-    found = _by_text(model, measured(model, texts, jobs, budget, progress, cancelled), len(changes))
+    found = by_change(model, measured(model, texts, jobs, budget, progress, cancelled), len(changes))
     values = {name: array for name, (array, _) in found.items()}
     return NeuronEdits(
         arrays={
@@ -176,7 +179,14 @@ def edit_neurons(
             "skip_reason": (np.array(list(skipped.values()), dtype=object), ("skipped",)),
         },
         axes={"change": list(changes), "group": GROUPS, "edited": list(edited), "skipped": skipped},
-        settings={"controls": controls, "held_out": held_out, "last": last, "prefix": prefix, "facts": len(given)},
+        settings={
+            "controls": controls,
+            "held_out": held_out,
+            "others": others,
+            "last": last,
+            "prefix": prefix,
+            "facts": len(given),
+        },
         provenance=provenance(model.provenance, tokens=tokens, prefix=prefix, seed=seed),
     )
 
@@ -195,40 +205,6 @@ def _edited(
     if missing is not None:
         raise UsageError(f"Neurons are given for {missing!r}, but no fact of that id is among those that are measured.")
     return {name: neurons_of(model, each) for name, each in by_id.items()}
-
-
-def _by_text(model: "Transformer", said: Said, changes: int) -> dict[str, tuple[np.ndarray, tuple[str, ...]]]:
-    """The values of the edits, of their controls, and without an edit."""
-    jobs, runs, texts = said.values["rank"].shape
-    cells: tuple[str, ...] = ("change", "edited", "draw", "text")
-    shape = (jobs, changes, runs // changes, texts)
-    probability, rank, token = (
-        said.values[name].reshape(shape).swapaxes(0, 1) for name in ("probability", "rank", "said")
-    )
-    own = (*cells[:2], cells[3])
-    return {
-        "probability": (probability[:, :, 0], own),
-        "rank": (_whole(rank[:, :, 0]), own),
-        "said": (_words(model, token[:, :, 0]), own),
-        "control_probability": (probability[:, :, 1:], cells),
-        "control_rank": (_whole(rank[:, :, 1:]), cells),
-        "base_probability": (said.base["probability"], ("text",)),
-        "base_rank": (_whole(said.base["rank"]), ("text",)),
-        "base_said": (_words(model, said.base["said"]), ("text",)),
-    }
-
-
-def _whole(values: np.ndarray) -> np.ndarray:
-    """Whole numbers, 0 where nothing was measured."""
-    return np.nan_to_num(values).astype(np.int64)
-
-
-def _words(model: "Transformer", tokens: np.ndarray) -> np.ndarray:
-    """Tokens as text, empty where nothing was measured."""
-    words = np.full(tokens.shape, "", dtype=object)
-    there = ~np.isnan(tokens)
-    words[there] = model.tokenizer.str_tokens(tokens[there].astype(np.int64).tolist())
-    return words
 
 
 def _labels(texts: Sequence[FactText]) -> Arrays:

@@ -35,6 +35,8 @@ def suppression_study(
     changes: Sequence[str] = ("zero", "mean", "x2"),
     controls: int = 5,
     held_out: int = 1,
+    peers: int = 2,
+    others: int | None = 12,
     position: Position = "last",
     steps: int = 20,
     last: bool = False,
@@ -46,14 +48,17 @@ def suppression_study(
 ) -> NeuronEdits:
     """Suppress and amplify the strongest neurons of known facts, one fact after the other.
 
-    Of the facts that the model knows the first of each relation are taken, then the second, until there are `limit`.
-    Facts to whose answer no neuron adds are measured, not edited. `progress` counts facts while neurons are found, then
-    texts. Raises `UsageError` where no fact is known, or none could be edited.
+    Of the facts that the model knows the first of each relation are taken, then the second, until there are `limit`;
+    and of each of their relations `peers` more, which are measured only. `others` as in `edit_neurons`. Facts to whose
+    answer no neuron adds are measured, not edited. `progress` counts facts while neurons are found, then texts.
+
+    Raises `UsageError` where no fact is known, or none could be edited.
     """
     if min(count, limit) < 1 or held_out < 0:
         raise UsageError(f"Expected count, limit ≥ 1 and held_out ≥ 0; came {count}, {limit} and {held_out}.")
     given = tuple(facts)
-    known = in_turns(filter_facts(model, given, prefix=prefix).known(given), limit)
+    everything = filter_facts(model, given, prefix=prefix).known(given)
+    known = in_turns(everything, limit)
     if not known:
         raise UsageError(f"The model knows none of the {len(given)} facts; give some that it knows.")
     found: dict[str, tuple[Neuron, ...]] = {}
@@ -70,11 +75,12 @@ def suppression_study(
         raise UsageError(f"No neuron at the position {position!r} adds to any of the {len(known)} answers.")
     edited = edit_neurons(
         model,
-        known,
+        [*known, *peers_of(everything, known, peers)],
         found,
         changes=changes,
         controls=controls,
         held_out=held_out,
+        others=others,
         last=last,
         prefix=prefix,
         seed=seed,
@@ -82,7 +88,7 @@ def suppression_study(
         progress=progress,
         cancelled=cancelled,
     )
-    finding = {"count": count, "limit": limit, "position": position, "steps": steps}
+    finding = {"count": count, "limit": limit, "peers": peers, "position": position, "steps": steps}
     return NeuronEdits(
         arrays=edited.arrays,
         axes=edited.axes,
@@ -99,3 +105,14 @@ def in_turns(facts: Sequence[Fact], limit: int) -> tuple[Fact, ...]:
         turns[fact.relation] = turns.get(fact.relation, 0) + 1
         ranked.append((turns[fact.relation], fact))
     return tuple(fact for _, fact in sorted(ranked, key=lambda each: each[0])[:limit])
+
+
+def peers_of(known: Sequence[Fact], edited: Sequence[Fact], count: int) -> tuple[Fact, ...]:
+    """Of every relation that has an edited fact, up to so many known facts that are not edited."""
+    ids, relations = {fact.id for fact in edited}, {fact.relation for fact in edited}
+    left = [fact for fact in known if fact.id not in ids and fact.relation in relations]
+    return tuple(fact for name in dict.fromkeys(fact.relation for fact in left) for fact in _first(left, name, count))
+
+
+def _first(facts: Sequence[Fact], relation: str, count: int) -> list[Fact]:
+    return [fact for fact in facts if fact.relation == relation][:count]

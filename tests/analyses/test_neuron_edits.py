@@ -15,7 +15,7 @@ from interp.analyses.group_effects import by_group
 from interp.analyses.knowledge_neurons import knowledge_neurons
 from interp.analyses.neuron_edits import NeuronEdits, continuations, edit_neurons
 from interp.analyses.neurons import Neuron, neuron_edits
-from interp.analyses.suppression import in_turns, suppression_study
+from interp.analyses.suppression import in_turns, peers_of, suppression_study
 from interp.errors import UsageError
 from interp.facts import Fact
 from interp.models.circuits import OneFact
@@ -222,8 +222,8 @@ def test_a_study_finds_the_neurons_of_known_facts_without_what_it_holds_out(memo
     )
     assert found.axes["edited"] == (EIFFEL.id,)  # to the answer of the other no neuron adds
     assert found["neurons"].tolist() == [str(WRITTEN)]
-    assert set(found["fact_id"]) == {EIFFEL.id, TOWER.id}
-    assert found["held_out"].tolist() == [False, False, True, False]
+    assert set(found["fact_id"]) == {EIFFEL.id, TOWER.id, NEEDLE.id}  # the last as another of its relation
+    assert found["held_out"].tolist() == [False, False, True, False, False]
     assert found.settings["count"] == 1
     with pytest.raises(UsageError, match="knows none"):
         suppression_study(memory, [unknown])
@@ -231,9 +231,19 @@ def test_a_study_finds_the_neurons_of_known_facts_without_what_it_holds_out(memo
         suppression_study(memory, [TOWER], steps=1)
 
 
-def test_facts_are_taken_from_all_relations_in_turn() -> None:
+def test_facts_are_taken_from_all_relations_in_turn_and_some_of_the_same_stand_beside() -> None:
     facts = [Fact(subject, relation, "{} is", "so") for relation, subject in ("ax", "ay", "az", "bx", "by", "cx")]
     assert [fact.id for fact in in_turns(facts, 5)] == ["a/x", "b/x", "c/x", "a/y", "b/y"]
+    assert [fact.id for fact in peers_of(facts, facts[:1], 1)] == ["a/y"]
+    assert [fact.id for fact in peers_of(facts, in_turns(facts, 3), 2)] == ["a/y", "a/z", "b/y"]
+
+
+def test_of_other_relations_only_as_many_are_measured_as_were_asked_for(memory: "Transformer") -> None:
+    more = [EIFFEL, NEEDLE, TOWER, *(replace(TOWER, subject=name, id="") for name in ("Needle", "Space", "The"))]
+    found = edit_neurons(memory, more, [WRITTEN], changes=["zero"], controls=1, others=2)
+    assert found["fact_id"].tolist()[:4] == [EIFFEL.id] * 3 + [NEEDLE.id]  # wordings, and the prompt of its relation
+    assert len(found["fact_id"]) == 6
+    assert found["units"].tolist()[3:] == [1, 2]
 
 
 def test_suppressing_knowledge_neurons_of_smollm2_costs_more_than_random_neurons(smollm2: "Transformer") -> None:
