@@ -85,7 +85,7 @@ def _replay(model: "Transformer", texts: Sequence[FactText], runs: Sequence[Hook
 
 
 def by_change(model: "Transformer", said: Said, changes: int) -> dict[str, tuple[np.ndarray, tuple[str, ...]]]:
-    """The values of each change's edits, of their controls, and without an edit; the first run of a change is its own."""
+    """The values of each change, of its controls, and without an edit; of a change's runs the first is its own."""
     jobs, runs, texts = said.values["rank"].shape
     cells: tuple[str, ...] = ("change", "edited", "draw", "text")
     shape = (jobs, changes, runs // changes, texts)
