@@ -1,10 +1,10 @@
 """`interp neurons`: which neurons carry a fact, and what becomes of it, and of others, when they are edited."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from interp.apps.cli.facts import BUNDLED, Relations, chosen_facts
 from interp.apps.cli.options import Common, with_common
 
 if TYPE_CHECKING:
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from interp.analyses.neuron_edits import NeuronEdits
     from interp.facts import Fact
     from interp.models.transformer import Transformer
-
-BUNDLED = "bundled"
 
 EPILOG = """\b
 Examples:
@@ -49,6 +47,7 @@ def neurons(
             metavar="FILE", help=f"In place of PROMPT: a file of facts, or {BUNDLED!r}; those the model knows."
         ),
     ] = None,
+    relation: Relations = None,
     position: Annotated[
         Literal["last", "subject"], typer.Option(help="With --facts: the token whose neurons are looked at.")
     ] = "last",
@@ -76,7 +75,11 @@ def neurons(
     from interp.apps.cli.session import check_text, load_model
     from interp.errors import UsageError
 
-    if (prompt is None) == (facts is None) or (facts is not None and (answer or paraphrase or subject)):
+    if (
+        (prompt is None) == (facts is None)
+        or (facts is not None and (answer or paraphrase or subject))
+        or (facts is None and relation)
+    ):
         raise UsageError("Give a PROMPT, with --answer, --subject and --paraphrase if you like, or --facts alone.")
     if prompt is not None:
         check_text(prompt)
@@ -86,19 +89,12 @@ def neurons(
     for each in changes:
         parse_change(each)
     if prompt is None:
-        given = _facts(str(facts))
+        given = chosen_facts(facts, relation)
         _study(load_model(common), given, position, limit, count, changes, controls, steps, common)
         return
     model = load_model(common)
     found = _found(model, prompt, answer, subject, paraphrase or [], steps, common)
     _one(model, found, count, changes, others, controls, common)
-
-
-def _facts(name: str) -> "tuple[Fact, ...]":
-    from interp.analyses.fact_data import bundled_facts
-    from interp.fact_files import read_facts
-
-    return bundled_facts() if name == BUNDLED else read_facts(Path(name))
 
 
 def _study(
