@@ -93,6 +93,17 @@ _TRACED = {
     "shortcuts": "leave out what cannot have changed; without them every cell is a full forward pass",
 }
 
+_EDITED = {
+    "changes": "what is made of the neurons: zero, mean, x2 (any factor), =1.5 (any number)",
+    "controls": "how many sets of random neurons of the same layers stand beside each",
+    "others": "how many facts of other relations are measured for each edited one, drawn at random; or all",
+    "last": "whether neurons are edited in the last token of each text alone, and not in all",
+    "prefix": "what stands before a prompt: doc or none",
+    "seed": "seed of the random neurons and of the bootstrap",
+    "budget": "bytes that may be allocated beside the model",
+    "cancelled": "asked before every walk through the layers; True stops the sweep",
+}
+
 _ALL = (
     Analysis(
         name="lens",
@@ -310,6 +321,53 @@ _ALL = (
         settings={
             "prefix": "what stands before a prompt: doc or none",
             "max_bytes": "memory for one batch of prompts",
+        },
+    ),
+    Analysis(
+        name="knowledge-neurons",
+        question="Which neurons carry a fact, however it is asked for?",
+        module="interp.analyses.knowledge_neurons",
+        function_name="knowledge_neurons",
+        papers=("Dai et al. 2022, arXiv 2104.08696", "Sundararajan et al. 2017, arXiv 1703.01365"),
+        settings={
+            "answer": "whose probability is attributed: a token or a text; by default the fact's, or the model's own",
+            "paraphrases": "other prompts with the same answer; by default those of the fact",
+            "subject": "what a prompt is about, where its last token is looked at",
+            "position": "last for the prompt's last token, or subject for the subject's",
+            "steps": "steps of the integrated gradients",
+            "threshold": "from which share of a prompt's largest attribution on a neuron is coarse in it",
+            "share": "in which share of the prompts a neuron must be coarse",
+            "adapt": "the fewest and the most neurons to be left, by giving up prompts or asking more; or none",
+            "layers": "only these layers",
+            "prefix": "what stands before a prompt: doc or none",
+            "budget": "bytes that may be allocated beside the model",
+        },
+    ),
+    Analysis(
+        name="neuron-edits",
+        question="What becomes of a fact, and of others, when some neurons are suppressed or amplified?",
+        module="interp.analyses.neuron_edits",
+        function_name="edit_neurons",
+        papers=("Dai et al. 2022, arXiv 2104.08696", "Zhang & Nanda 2024, arXiv 2309.16042"),
+        settings={
+            **_EDITED,
+            "held_out": "how many paraphrases of each fact, the last ones, had no part in finding the neurons",
+        },
+    ),
+    Analysis(
+        name="suppression",
+        question="Are the strongest knowledge neurons of facts needed for them, and for them alone?",
+        module="interp.analyses.suppression",
+        function_name="suppression_study",
+        papers=("Dai et al. 2022, arXiv 2104.08696",),
+        settings={
+            **_EDITED,
+            "count": "how many neurons of each fact, the strongest, are edited together",
+            "limit": "how many known facts, of all relations in turn",
+            "held_out": "how many paraphrases of each fact, the last ones, have no part in finding its neurons",
+            "peers": "how many known facts of each relation are measured, not edited",
+            "position": "whose neurons are looked at: last for the prompt's last token, or subject for the subject's",
+            "steps": "steps of the integrated gradients",
         },
     ),
     Analysis(

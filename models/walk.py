@@ -150,10 +150,22 @@ class Layout:
 
 
 class Walk:
-    """Cells on their way through the layers. Use it once: `run` gives what reached the end."""
+    """Cells on their way through the layers. Use it once: `run` gives what reached the end.
 
-    def __init__(self, model: "Transformer", base: Base, cells: Sequence[Cell], *, from_tokens: bool = False) -> None:
+    A `differentiable` walk lets gradients pass, to what the edits put in; all its layers stay in memory until then.
+    """
+
+    def __init__(
+        self,
+        model: "Transformer",
+        base: Base,
+        cells: Sequence[Cell],
+        *,
+        from_tokens: bool = False,
+        differentiable: bool = False,
+    ) -> None:
         self.model, self.base, self.cells, self.from_tokens = model, base, cells, from_tokens
+        self.differentiable = differentiable
         self.layout = self._before = Layout(base, [])
         self._square: tuple[Group, Group] | None = None
         self._reading = Reading(side_by_side=self)
@@ -174,7 +186,7 @@ class Walk:
         for cell in self.cells:
             joining.setdefault(cell.join, []).append(cell)
         line = torch.empty((1, 0, model.config.d_model), dtype=model.dtype, device=model.device)
-        with torch.no_grad(), edits_replaced(dict.fromkeys(self._edited, (self._edit,))):
+        with torch.set_grad_enabled(self.differentiable), edits_replaced(dict.fromkeys(self._edited, (self._edit,))):
             for layer in range(min(joining), last):
                 line = self._joined(line, joining.get(layer, []), layer)
                 line = model.layers[layer](line, self._reading)

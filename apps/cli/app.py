@@ -24,6 +24,7 @@ from interp.apps.cli import (
     lens,
     memories,
     models,
+    neurons,
     patch,
     points,
     trace,
@@ -45,6 +46,7 @@ Examples:
   interp memories "The capital of France is" --top 5
   interp knockout --facts bundled --relation capital
   interp facts stats
+  interp neurons "The capital of France is" --answer " Paris"
   interp patch --pairs ioi --site z
   interp points "blocks.0.attn.*"
 
@@ -88,6 +90,9 @@ app.command("memories", epilog=memories.EPILOG, short_help="The FFN's neurons, i
 app.command("trace", epilog=trace.EPILOG, short_help="Where restoring one state brings a fact back.")(trace.trace)
 app.command("knockout", epilog=knockout.EPILOG, short_help="What a fact loses when its subject is not read.")(
     knockout.knockout
+)
+app.command("neurons", epilog=neurons.EPILOG, short_help="Which neurons carry a fact, and what it is without them.")(
+    neurons.neurons
 )
 app.command("patch", epilog=patch.EPILOG, short_help="What one value of another run would change.")(patch.patch)
 app.command("points", epilog=points.EPILOG, short_help="The hook points of a model.")(points.points)

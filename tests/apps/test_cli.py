@@ -47,7 +47,7 @@ def test_help_answers_before_anything_heavy_is_imported() -> None:
         command in done.stdout
         for command in (
             *("demo", "generate", "lens", "attribute", "induction", "heads", "trace", "knockout", "patch", "points"),
-            *("facts", "models"),
+            *("facts", "models", "neurons"),
         )
     )
 
@@ -71,6 +71,7 @@ def test_help_documents_the_exit_codes(run: Run) -> None:
         ("heads",),
         ("trace",),
         ("knockout",),
+        ("neurons",),
         ("patch",),
         ("points",),
         ("facts", "list"),

@@ -1,0 +1,105 @@
+"""Facts in all their wordings, as one batch of tokens: each prompt and paraphrase with the first token of its answer.
+
+What a text is to a fact is its *group*: the fact's own prompt, its paraphrases, those that were held out when something
+was found by the others, and the prompts of other facts of the same relation, and of other relations.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from interp.errors import UsageError
+from interp.facts import Fact, answer_ids
+from interp.models.batching import pad
+from interp.models.tokenizer import Tokenizer
+from interp.prompts import Prefix
+
+GROUPS = ("fact", "paraphrases", "held out", "same relation", "other relations")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A fact as it is asked for: one prompt or several in other words, the same answer, its space before it."""
+
+    id: str
+    relation: str
+    prompts: tuple[str, ...]
+    answer: str
+
+    @classmethod
+    def of(cls, fact: "Fact | Question") -> "Question":
+        """A fact's own wordings."""
+        if isinstance(fact, Question):
+            return fact
+        return cls(fact.id, fact.relation, (fact.prompt, *fact.paraphrase_prompts), fact.answer)
+
+
+@dataclass(frozen=True)
+class FactText:
+    """One wording of one fact, as tokens."""
+
+    fact: Question
+    text: str
+    ids: list[int]
+    answer: int
+    wording: int
+    """0 for the prompt, from 1 on its paraphrases."""
+    held_out: bool
+
+    def group(self, fact: Question) -> str | None:
+        """What this text is to a fact; None for a paraphrase of another."""
+        if self.fact.id != fact.id:
+            if self.wording > 0:
+                return None
+            return GROUPS[3] if self.fact.relation == fact.relation else GROUPS[4]
+        return GROUPS[0] if self.wording == 0 else GROUPS[2] if self.held_out else GROUPS[1]
+
+
+def fact_texts(
+    tokenizer: Tokenizer, facts: Iterable[Question], *, held_out: int = 0, prefix: Prefix = "doc"
+) -> tuple[list[FactText], dict[str, str]]:
+    """All wordings of all facts; the last `held_out` paraphrases of each are marked. And what was skipped, with why.
+
+    A text is skipped whose answer begins inside a token; a fact whose prompt is, altogether. Raises `UsageError` for no
+    facts, two of one id, and where nothing is left.
+    """
+    given, texts, skipped = tuple(facts), list[FactText](), dict[str, str]()
+    if not given or len({fact.id for fact in given}) < len(given):
+        raise UsageError(f"Expected facts, each once; came {len(given)}: {[fact.id for fact in given][:6]}.")
+    for fact in given:
+        for wording, text in enumerate(fact.prompts):
+            try:
+                answer = answer_ids(tokenizer, text, fact.answer)[0]
+            except UsageError as error:
+                skipped[f"{fact.id}: {text}"] = str(error)
+                if wording == 0:
+                    break
+                continue
+            last = wording > max(0, len(fact.prompts) - 1 - held_out)
+            texts.append(FactText(fact, text, tokenizer.prompt_ids(text, prefix), answer, wording, last))
+    if not texts:
+        raise UsageError(f"None of the {len(given)} facts can be measured: {next(iter(skipped.values()))}")
+    return texts, skipped
+
+
+def as_batch(
+    tokenizer: Tokenizer, texts: Sequence[FactText]
+) -> tuple[Int[Tensor, "text pos"], Bool[Tensor, "text pos"]]:
+    """The texts as tokens, padded on the left, and the mask of real ones."""
+    return pad([text.ids for text in texts], tokenizer.pad_id, "left")
+
+
+def members(
+    texts: Sequence[FactText], facts: Sequence[Question], *, most: int | None = None, seed: int = 0
+) -> Bool[np.ndarray, "group fact text"]:
+    """Which texts are which group of which fact; of other relations at `most` so many, drawn at random."""
+    groups = np.array([[text.group(fact) for text in texts] for fact in facts], dtype=object)
+    found = np.stack([groups == group for group in GROUPS])
+    for number, own in enumerate(found[-1] if most is not None else ()):
+        places = np.flatnonzero(own)
+        dropped = max(0, len(places) - (most or 0))
+        own[np.random.default_rng([seed, number]).choice(places, dropped, replace=False)] = False
+    return found

@@ -1,0 +1,118 @@
+"""Are the strongest knowledge neurons of facts needed for them, and for them alone?
+
+For each of some facts that the model knows, the `count` neurons of the largest mean attribution are found, over its
+prompt and all paraphrases but the last `held_out`; then they are suppressed and amplified, and all facts are measured
+each time, the held-out paraphrases among them, beside as many random neurons of the same layers. What is measured, and
+how, stands in `interp.analyses.neuron_edits`, what is found in `interp.analyses.knowledge_neurons`.
+
+Paper: Dai et al. 2022, Knowledge Neurons in Pretrained Transformers (arXiv 2104.08696).
+
+What it does NOT tell: more than those two do; and of unknown facts, which are left out, nothing.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from interp.analyses.fact_filter import filter_facts
+from interp.analyses.knowledge_neurons import Position, knowledge_neurons
+from interp.analyses.neuron_edits import NeuronEdits, edit_neurons
+from interp.analyses.neurons import Neuron
+from interp.errors import UsageError
+from interp.facts import Fact
+from interp.models.replay import Progress
+
+if TYPE_CHECKING:
+    from interp.models.prompt_formats import PrefixPolicy
+    from interp.models.transformer import Transformer
+
+
+def suppression_study(
+    model: "Transformer",
+    facts: Iterable[Fact],
+    *,
+    count: int = 5,
+    limit: int = 20,
+    changes: Sequence[str] = ("zero", "mean", "x2"),
+    controls: int = 5,
+    held_out: int = 1,
+    peers: int = 2,
+    others: int | None = 12,
+    position: Position = "last",
+    steps: int = 20,
+    last: bool = False,
+    prefix: "PrefixPolicy" = "doc",
+    seed: int = 0,
+    budget: int = 2**30,
+    progress: Progress | None = None,
+    cancelled: Callable[[], bool] | None = None,
+) -> NeuronEdits:
+    """Suppress and amplify the strongest neurons of known facts, one fact after the other.
+
+    Of the facts that the model knows the first of each relation are taken, then the second, until there are `limit`;
+    and of each of their relations `peers` more, which are measured only. `others` as in `edit_neurons`. Facts to whose
+    answer no neuron adds are measured, not edited. `progress` counts facts while neurons are found, then texts.
+
+    Raises `UsageError` where no fact is known, or none could be edited.
+    """
+    if min(count, limit) < 1 or held_out < 0:
+        raise UsageError(f"Expected count, limit ≥ 1 and held_out ≥ 0; came {count}, {limit} and {held_out}.")
+    given = tuple(facts)
+    everything = filter_facts(model, given, prefix=prefix).known(given)
+    known = in_turns(everything, limit)
+    if not known:
+        raise UsageError(f"The model knows none of the {len(given)} facts; give some that it knows.")
+    found: dict[str, tuple[Neuron, ...]] = {}
+    for number, fact in enumerate(known, 1):
+        seen = fact.paraphrases[: max(0, len(fact.paraphrases) - held_out)]
+        own = knowledge_neurons(
+            model, fact, paraphrases=seen, position=position, steps=steps, prefix=prefix, budget=budget
+        )
+        if strongest := own.strongest(count):
+            found[fact.id] = strongest
+        if progress is not None:
+            progress(number, len(known))
+    if not found:
+        raise UsageError(f"No neuron at the position {position!r} adds to any of the {len(known)} answers.")
+    edited = edit_neurons(
+        model,
+        [*known, *peers_of(everything, known, peers)],
+        found,
+        changes=changes,
+        controls=controls,
+        held_out=held_out,
+        others=others,
+        last=last,
+        prefix=prefix,
+        seed=seed,
+        budget=budget,
+        progress=progress,
+        cancelled=cancelled,
+    )
+    finding = {"count": count, "limit": limit, "peers": peers, "position": position, "steps": steps}
+    return NeuronEdits(
+        arrays=edited.arrays,
+        axes=edited.axes,
+        settings={**edited.settings, **finding},
+        provenance=edited.provenance,
+    )
+
+
+def in_turns(facts: Sequence[Fact], limit: int) -> tuple[Fact, ...]:
+    """The first fact of each relation, then the second of each, and so on, until there are `limit`."""
+    turns: dict[str, int] = {}
+    ranked = []
+    for fact in facts:
+        turns[fact.relation] = turns.get(fact.relation, 0) + 1
+        ranked.append((turns[fact.relation], fact))
+    return tuple(fact for _, fact in sorted(ranked, key=lambda each: each[0])[:limit])
+
+
+def peers_of(known: Sequence[Fact], edited: Sequence[Fact], count: int) -> tuple[Fact, ...]:
+    """Of every relation that has an edited fact, up to so many known facts that are not edited."""
+    ids, relations = {fact.id for fact in edited}, {fact.relation for fact in edited}
+    left = [fact for fact in known if fact.id not in ids and fact.relation in relations]
+    return tuple(fact for name in dict.fromkeys(fact.relation for fact in left) for fact in _first(left, name, count))
+
+
+def _first(facts: Sequence[Fact], relation: str, count: int) -> list[Fact]:
+    return [fact for fact in facts if fact.relation == relation][:count]

@@ -1,0 +1,230 @@
+"""`interp neurons`: which neurons carry a fact, and what becomes of it, and of others, when they are edited."""
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from interp.apps.cli.facts import BUNDLED, Relations, chosen_facts
+from interp.apps.cli.options import Common, with_common
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from interp.analyses.knowledge_neurons import KnowledgeNeurons
+    from interp.analyses.neuron_edits import NeuronEdits
+    from interp.facts import Fact
+    from interp.models.transformer import Transformer
+
+EPILOG = """\b
+Examples:
+  interp neurons "The capital of France is" --answer " Paris"
+  interp neurons "The capital of France is" --paraphrase "The seat of government of France is the city of"
+  interp neurons "The capital of France is" --change zero --change x3 --others 20
+  interp neurons --facts bundled --limit 20 --out results
+"""
+
+
+@with_common()
+def neurons(
+    prompt: Annotated[
+        str | None, typer.Argument(metavar="PROMPT", help="A fact without its answer.", show_default=False)
+    ] = None,
+    answer: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help='Its space included: " Paris".', show_default="what the model says"),
+    ] = None,
+    paraphrase: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="The same in other words; may be given again.", show_default=False),
+    ] = None,
+    subject: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="Look at its last token, instead of the prompt's.", show_default=False),
+    ] = None,
+    facts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help=f"In place of PROMPT: a file of facts, or {BUNDLED!r}; those the model knows."
+        ),
+    ] = None,
+    relation: Relations = None,
+    position: Annotated[
+        Literal["last", "subject"], typer.Option(help="With --facts: the token whose neurons are looked at.")
+    ] = "last",
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="How many facts, of all relations in turn.")] = 20,
+    count: Annotated[
+        int, typer.Option(metavar="N", min=1, help="How many neurons are edited together, the strongest.")
+    ] = 5,
+    change: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CHANGE", help="zero, mean, x2 or =1.5; may be given again.", show_default="zero mean x2"),
+    ] = None,
+    others: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Other facts that the model knows, to see what else changes.")
+    ] = 10,
+    controls: Annotated[int, typer.Option(metavar="N", min=1, help="Sets of random neurons to compare with.")] = 5,
+    steps: Annotated[int, typer.Option(metavar="N", min=1, help="Steps of the integrated gradients.")] = 20,
+    *,
+    common: Common,
+) -> None:
+    """Find the neurons that carry a fact, edit them, and look at the answer.
+
+    For PROMPT: its neurons, how the model goes on without them, and effects on the answer and on other facts. For
+    --facts: effects over many facts, the last paraphrase of each held out when its neurons are found.
+    """
+    from interp.apps.cli.session import check_text, load_model
+    from interp.errors import UsageError
+
+    if (
+        (prompt is None) == (facts is None)
+        or (facts is not None and (answer or paraphrase or subject))
+        or (facts is None and relation)
+    ):
+        raise UsageError("Give a PROMPT, with --answer, --subject and --paraphrase if you like, or --facts alone.")
+    if prompt is not None:
+        check_text(prompt)
+    from interp.analyses.neurons import parse_change
+
+    changes = change or ["zero", "mean", "x2"]
+    for each in changes:
+        parse_change(each)
+    if prompt is None:
+        given = chosen_facts(facts, relation)
+        _study(load_model(common), given, position, limit, count, changes, controls, steps, common)
+        return
+    model = load_model(common)
+    found = _found(model, prompt, answer, subject, paraphrase or [], steps, common)
+    _one(model, found, count, changes, others, controls, common)
+
+
+def _study(
+    model: "Transformer",
+    facts: "tuple[Fact, ...]",
+    position: Literal["last", "subject"],
+    limit: int,
+    count: int,
+    changes: list[str],
+    controls: int,
+    steps: int,
+    common: Common,
+) -> None:
+    """Many facts."""
+    from interp.analyses.suppression import suppression_study
+    from interp.apps.cli.session import deliver, working
+
+    with working("Finding neurons, and editing them", common) as progress:
+        result = suppression_study(
+            model,
+            facts,
+            count=count,
+            limit=limit,
+            changes=changes,
+            controls=controls,
+            position=position,
+            steps=steps,
+            prefix=common.prefix,
+            seed=common.seed,
+            progress=progress,
+        )
+    frame = result.to_frame()
+    deliver(result, frame, [_effects(result), f"\n{result.caution}"], common, "neurons")
+
+
+def _found(
+    model: "Transformer",
+    prompt: str,
+    answer: str | None,
+    subject: str | None,
+    paraphrases: list[str],
+    steps: int,
+    common: Common,
+) -> "KnowledgeNeurons":
+    from interp.analyses.knowledge_neurons import knowledge_neurons
+    from interp.apps.cli.session import working
+
+    with working("Scaling the neurons of each layer", common) as progress:
+        return knowledge_neurons(
+            model,
+            prompt,
+            answer=answer,
+            paraphrases=paraphrases,
+            subject=subject,
+            position="last" if subject is None else "subject",
+            steps=steps,
+            prefix=common.prefix,
+            progress=progress,
+        )
+
+
+def _one(
+    model: "Transformer",
+    found: "KnowledgeNeurons",
+    count: int,
+    changes: list[str],
+    others: int,
+    controls: int,
+    common: Common,
+) -> None:
+    """One fact: its neurons, the answer with and without them, and other facts."""
+    from interp.analyses.fact_texts import Question
+    from interp.analyses.neuron_edits import continuations, edit_neurons
+    from interp.apps.cli.output import show_token
+    from interp.apps.cli.session import deliver, working
+
+    prompts = tuple(map(str, found.axes["prompt"]))
+    asked = Question("the prompt", "the prompt", prompts, str(found.settings["answer"]))
+    which = found.strongest(count)
+    if not which:
+        deliver(found, found.to_frame(), found.summary(), common, "neurons")
+        return
+    with working("Editing them, and random neurons", common) as progress:
+        edits = edit_neurons(
+            model,
+            [asked, *_others(model, others, asked.answer, common)],
+            which,
+            changes=changes,
+            controls=controls,
+            prefix=common.prefix,
+            seed=common.seed,
+            progress=progress,
+        )
+        written = continuations(
+            model, prompts[0], which, changes=[each for each in changes if each != "mean"], prefix=common.prefix
+        )
+    told = [f"  {name:>10}: {show_token(text)}" for name, text in written.items()]
+    parts = [*found.summary()[:-1], f"\nThe strongest {len(which)}: {', '.join(map(str, which))}", *told, ""]
+    frame, effects = found.to_frame(), edits.to_frame()
+    drawn: list[RenderableType] = [*parts, _effects(edits), f"\n{found.caution}"]
+    notes = [f"{name}: {text}" for name, text in written.items()]
+    deliver(found, frame, drawn, common, "neurons", {"edits": (edits, effects)}, notes)
+
+
+def _others(model: "Transformer", count: int, answer: str, common: Common) -> "tuple[Fact, ...]":
+    """Known facts of all relations in turn, none with that answer."""
+    from interp.analyses.fact_data import bundled_facts
+    from interp.analyses.fact_filter import filter_facts
+    from interp.analyses.suppression import in_turns
+
+    if count == 0:
+        return ()
+    tried = in_turns([fact for fact in bundled_facts() if fact.answer != answer], 3 * count)
+    return in_turns(filter_facts(model, tried, prefix=common.prefix).known(tried), count)
+
+
+def _effects(result: "NeuronEdits") -> "RenderableType":
+    """One row a change and group."""
+    from interp.apps.cli.output import table
+
+    rows = [
+        (
+            row["change"],
+            row["group"],
+            *(result.interval(name, row["change"], row["group"]) for name in ("effect", "control_effect", "excess")),
+            f"{row['relative']:+.0%}",
+            f"{row['lost']:.0%}" if row["lost"] == row["lost"] else "–",
+        )
+        for row in result.to_frame().to_dict(orient="records")
+        if row["units"]
+    ]
+    columns = ["change", "texts", "effect on p(answer)>", "random neurons>", "excess>", "relative>", "answers lost>"]
+    return table(columns, rows, f"{len(result.axes['edited'])} edited, {len(result['prompt'])} texts; 95 % intervals")
