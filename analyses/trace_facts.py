@@ -72,13 +72,10 @@ def _known(
     model: "Transformer", facts: Sequence[Fact], asked: KnownFacts, corruption: Corruption, settings: TraceSettings
 ) -> tuple[list[KnownFact], dict[str, tuple[str, str]]]:
     """The facts to trace; and of every other its id, what is the matter in one word, and the reason."""
-    left_out = {name: ("error", reason) for name, reason in asked.skipped.items()}
-    said = dict(zip(asked.axes["fact"], asked["said"], strict=True))
     candidates = asked.known(facts)
-    knows = {fact.id for fact in candidates}
-    for fact in facts:
-        if fact.id in said and fact.id not in knows:
-            left_out[fact.id] = ("unknown", f"the model says {said[fact.id]!r}")
+    left_out = {
+        name: ("error" if name in asked.skipped else "unknown", reason) for name, reason in asked.left_out.items()
+    }
     if corruption == "replace":
         candidates, without = _with_partners(model, facts, candidates, settings)
         left_out |= {name: ("error", reason) for name, reason in without.items()}

@@ -35,8 +35,8 @@ def traced() -> FactTraces:
 
 @pytest.fixture(scope="module")
 def recalled(smollm2: "Transformer") -> FactTraces:
-    """Landmarks that the default model knows, with subjects of two and three tokens."""
-    names = [f"landmark city/{subject}" for subject in ("Louvre", "Colosseum", "Kremlin")]
+    """Landmarks that the default model knows, with subjects of several tokens."""
+    names = [f"landmark city/{subject}" for subject in ("Louvre", "Kremlin")]
     chosen = [fact for fact in bundled_facts() if fact.id in names]
     return trace_facts(smollm2, chosen, kinds=("resid",), samples=2)
 
@@ -150,7 +150,7 @@ def test_a_fact_written_into_one_neuron_is_found_there(layer: int) -> None:
 
 
 def test_known_facts_are_forgotten_and_recalled_at_the_end_of_their_subject(recalled: FactTraces) -> None:
-    assert len(recalled.axes["fact"]) == 3
+    assert len(recalled.axes["fact"]) == 2
     assert float(recalled["mean_total_effect_low"]) > 0.4
     early, late = recalled.peak("resid", "last subject"), recalled.peak("resid", "last")
     assert early[1] < 20 < late[1]
