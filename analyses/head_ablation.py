@@ -14,7 +14,8 @@ text shows how much more the model makes of a long context than of a short one:
 Each head is taken away alone, then all together; beside each stand different sets of as many heads of the same layers,
 none of them tested (`control_sets`; where fewer exist than were asked for, all of them). How a head is taken away, by
 what it gives on average at each position, by what it gives in another text, or by nothing, is told in
-`analyses/ablation.py`. Means are over the texts of the run with all heads.
+`analyses/ablation.py`. Means are over the texts of the run with all heads; a single document has no other beside it, so
+that bundled ones lend what takes a head's place there.
 
 Papers: Olsson et al. 2022, In-context Learning and Induction Heads (arXiv 2209.11895), for ablating induction heads,
 the score and keeping patterns; Wang et al. 2022, Interpretability in the Wild (arXiv 2211.00593), for the mean over
@@ -35,7 +36,7 @@ from interp.analyses.ablation import said
 from interp.analyses.ablation_sets import Controlled, Sets
 from interp.analyses.ablation_sweeps import FROM_OTHER_TEXTS, Measured, Removals
 from interp.analyses.components import Component, HeadName, heads_of
-from interp.analyses.documents import Document, sha256_of
+from interp.analyses.documents import Document, bundled, sha256_of
 from interp.analyses.in_context import Places, documents_as_tokens
 from interp.analyses.removal import Method
 from interp.analyses.repeated import LeftOut, Progress, RepeatedText, repeated_text
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from interp.models.transformer import Transformer
 
 TOGETHER = "all together"
+LENT = 8
+"""How many bundled documents lend their values to a single one."""
 
 
 class HeadAblation(Controlled, kind="heads.ablation"):
@@ -101,13 +104,18 @@ class HeadAblation(Controlled, kind="heads.ablation"):
         lines.append(f"  repeat 1: {float(self['nll_base'][0].mean()):.3f} with all heads; without {', '.join(first)}")
         if "in_context" in self:
             score = float(self["in_context_base"].mean())
-            lines.append(f"  in-context score, {len(self.axes['document'])} documents: {score:+.3f} with all heads")
+            lines.append(f"  in-context score, {self._documents()}: {score:+.3f} with all heads")
             lines += [self._line("in_context", place) for place in range(len(self.axes["removed"]))]
         return [*lines, f"  {self.caution}"]
 
     def _line(self, metric: str, place: int, *cell: int) -> str:
         beside = self.beside(metric, place, *cell)
         return f"    {self.axes['removed'][place]:>12}  {self.interval(metric, place, *cell)}   controls {beside}"
+
+    def _documents(self) -> str:
+        count, lenders = len(self.axes["document"]), self.settings["lenders"]
+        lent = f" (heads replaced from {len(lenders)} bundled ones)" if lenders else ""
+        return f"{count} document{'s' if count > 1 else ''}{lent}"
 
     def _text(self) -> str:
         asked = self.settings
@@ -139,16 +147,16 @@ def ablate_heads(
     those of all runs together. `left_out` are tokens that random texts never hold (`LeftOut`). Hooks of an active
     `model.hooks` context see one batch at a time.
 
-    Raises `UsageError` for heads that the model does not have or that are named twice, for texts or documents too few
-    to have another, and for documents too short.
+    Raises `UsageError` for heads that the model does not have or that are named twice, for a random text that has no
+    other to take a head's place from, and for documents too short.
     """
     tested = heads_of(model, heads)
     sets = Sets.drawn(model.config, _groups(tested, alone), controls, seed=seed, without=tested)
     text = repeated_text(model, seq_len=seq_len, repeats=repeats, n_seqs=n_seqs, seed=seed, prefix=prefix, **left_out)
-    asked = [_on_repeats(text)]
+    asked, lenders = [_on_repeats(text)], _lenders(documents, method)
     if documents is not None:
-        asked.append(_in_context(model, documents, prefix))
-    _check_counts(method, [len(each.tokens) for each in asked])
+        asked.append(_in_context(model, documents, lenders, prefix))
+    _check_count(method, n_seqs)
     found = Removals(model, sets, method, seed, budget).swept(asked, progress)
     arrays = sets.compared("nll", *found[0], ("repeat", "text"))
     if documents is not None:
@@ -163,6 +171,7 @@ def ablate_heads(
             **text.settings,
             **{"heads": list(map(str, tested)), "method": method, "controls": controls, "alone": alone},
             "documents_sha256": None if documents is None else sha256_of(documents),
+            "lenders": [each.name for each in lenders],
         },
         provenance=provenance(model.provenance, tokens=text.tokens, prefix=prefix, seed=seed),
     )
@@ -176,11 +185,11 @@ def _groups(tested: Sequence[Component], alone: bool) -> dict[str, tuple[Compone
     return {**(each if alone else {}), TOGETHER: tuple(tested)}
 
 
-def _check_counts(method: Method, texts: Sequence[int]) -> None:
-    if method in FROM_OTHER_TEXTS and min(texts) < 2:
+def _check_count(method: Method, n_seqs: int) -> None:
+    if method in FROM_OTHER_TEXTS and n_seqs < 2:
         raise UsageError(
-            f"Expected n_seqs ≥ 2, and at least 2 documents where any are given, since by method={method!r} other "
-            "texts take a head's place, and one text has no other."
+            f"Expected n_seqs ≥ 2, since by method={method!r} other texts take a head's place, and one text has no "
+            "other."
         )
 
 
@@ -201,18 +210,31 @@ def _on_repeats(text: RepeatedText) -> Measured:
     return Measured(text.tokens, [column for columns in by_repeat for column in columns], losses)
 
 
-def _in_context(model: "Transformer", documents: Sequence[Document], prefix: PrefixPolicy) -> Measured:
+def _in_context(
+    model: "Transformer", documents: Sequence[Document], lenders: Sequence[Document], prefix: PrefixPolicy
+) -> Measured:
     """The in-context score: the loss of the late token less that of the early one, nothing behind it being read."""
     places = Places()
-    whole = documents_as_tokens(model, documents, length=places.length, prefix=prefix)
-    late = whole.shape[1] - 1 - (places.length - places.late)
-    early = late - (places.late - places.early)
+
+    def read(some: Sequence[Document]) -> Tensor:
+        whole = documents_as_tokens(model, some, length=places.length, prefix=prefix)
+        return whole[:, : whole.shape[1] - (places.length - places.late)]
 
     def score(tokens: Tensor) -> list[Metric]:
         before, after = (_among(metrics.loss(tokens[:, [at]]), slice(i, i + 1)) for i, at in enumerate((early, late)))
         return [lambda logits: after(logits) - before(logits)]
 
-    return Measured(whole[:, : late + 1], [early - 1, late - 1], score)
+    tokens = read(documents)
+    late = tokens.shape[1] - 1
+    early = late - (places.late - places.early)
+    return Measured(tokens, [early - 1, late - 1], score, read(lenders) if lenders else None)
+
+
+def _lenders(documents: Sequence[Document] | None, method: Method) -> tuple[Document, ...]:
+    """Bundled documents whose values take a head's place where a single document has no other beside it."""
+    if documents is None or len(documents) != 1 or method not in FROM_OTHER_TEXTS:
+        return ()
+    return tuple(each for each in bundled() if each.text != documents[0].text)[:LENT]
 
 
 def _among(metric: Metric, columns: slice) -> Metric:

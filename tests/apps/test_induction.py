@@ -122,6 +122,18 @@ def test_documents_are_read_with_and_without_the_heads(
     assert (code, "'short' has 3 tokens" in complaint) == (2, True)
 
 
+def test_one_file_is_enough_for_the_in_context_score(
+    run: Run, loads: "Callable[[Transformer], None]", tmp_path: Path
+) -> None:
+    loads(induction_circuit(LONG))
+    (tmp_path / "mine.txt").write_text(" ".join([*np.random.default_rng(0).permutation(LONG.words)] * 10))
+    asked = ("--ablate-top", "1", "--in-context", "--documents", str(tmp_path / "mine.txt"), "-q")
+    code, printed, complaint = run("induction", *FEW, *asked)
+    assert (code, complaint) == (0, "")
+    assert "In-context-learning score" in printed
+    assert "in-context score, 1 document (heads replaced from 8 bundled ones): -3.989 with all heads" in printed
+
+
 def test_heads_are_taken_away_by_name(run: Run, circuit: "Transformer", loads: "Callable[[Transformer], None]") -> None:
     loads(circuit)
     words = ("--ablate", "0.1, 1.2", "--method", "pattern_preserving", "--json", "-q")
