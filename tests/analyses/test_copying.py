@@ -308,7 +308,7 @@ def test_progress_counts_up_to_its_total() -> None:
         ("grouped_query", {"tokens": [3, 3]}, "each once"),
         ("grouped_query", {"tokens": [67]}, "0 to 66"),
         ("grouped_query", {"seq_len": 5000}, "context is 8192"),
-        ("grouped_query", {"seq_len": 68}, "Cannot draw 68"),
+        ("grouped_query", {"seq_len": 68}, "too small to draw 68"),
     ],
 )
 def test_what_cannot_be_scored_is_refused_with_the_reason(
