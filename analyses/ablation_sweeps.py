@@ -115,5 +115,12 @@ class Removals:
 
     def _removal(self, tokens: Tensor, reference: Tensor | None = None) -> Removal:
         """What takes the components' place in these texts, from these texts or from others."""
-        settings = {"seed": self.seed, "budget": self.budget}
-        return removal(self.model, tokens, self.sets.components, method=self.method, reference=reference, **settings)
+        return removal(
+            self.model,
+            tokens,
+            self.sets.components,
+            method=self.method,
+            reference=reference,
+            seed=self.seed,
+            budget=self.budget,
+        )

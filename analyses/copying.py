@@ -25,7 +25,7 @@ from interp.analyses.direct_copying import OnTexts, direct_scores
 from interp.analyses.folded import Embedding
 from interp.analyses.intervals import mean_interval
 from interp.analyses.ov_copying import in_top, ov_eigenvalue_scores, tokens_to_copy
-from interp.analyses.repeated import Progress, RepeatedText, repeated_text
+from interp.analyses.repeated import Progress, RepeatedText, repeated_text, texts_read
 from interp.analyses.vocabulary import distinct_texts
 from interp.errors import UsageError
 from interp.models.prompt_formats import PrefixPolicy
@@ -87,8 +87,7 @@ class CopyingScores(Result, kind="copying.heads"):
 
     def _text(self) -> str:
         asked = self.settings
-        texts = f"{asked['n_seqs']} random texts of 2 × {asked['seq_len']} tokens"
-        return f"embedding {asked['embedding']}, {texts}, prefix {asked['prefix']}"
+        return f"embedding {asked['embedding']}, {texts_read(asked, repeats=2)}, prefix {asked['prefix']}"
 
     def _line(self, metric: str, count: int = 4) -> str:
         known = self.to_frame().dropna(subset=[metric]).sort_values(metric, kind="stable", ascending=False)

@@ -39,7 +39,7 @@ from interp.analyses.components import Component, HeadName, heads_of
 from interp.analyses.documents import Document, bundled, sha256_of
 from interp.analyses.in_context import Places, documents_as_tokens
 from interp.analyses.removal import Method
-from interp.analyses.repeated import LeftOut, Progress, RepeatedText, repeated_text
+from interp.analyses.repeated import LeftOut, Progress, RepeatedText, counted, repeated_text, texts_read
 from interp.errors import UsageError
 from interp.models.prompt_formats import PrefixPolicy
 from interp.models.replay import Metric
@@ -113,13 +113,13 @@ class HeadAblation(Controlled, kind="heads.ablation"):
         return f"    {self.axes['removed'][place]:>12}  {self.interval(metric, place, *cell)}   controls {beside}"
 
     def _documents(self) -> str:
-        count, lenders = len(self.axes["document"]), self.settings["lenders"]
-        lent = f" (heads replaced from {len(lenders)} bundled ones)" if lenders else ""
-        return f"{count} document{'s' if count > 1 else ''}{lent}"
+        lenders = self.settings["lenders"]
+        count = len(lenders) if isinstance(lenders, Sequence) else 0
+        lent = f" (heads replaced from {count} bundled ones)" if count else ""
+        return f"{counted(len(self.axes['document']), 'document')}{lent}"
 
     def _text(self) -> str:
-        asked = self.settings
-        return f"{asked['n_seqs']} random texts of {asked['repeats']} × {asked['seq_len']} tokens"
+        return texts_read(self.settings)
 
 
 @torch.no_grad()

@@ -76,6 +76,26 @@ class RepeatedText:
         return range(start, start + self.seq_len - 1)
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 document`, `2 documents`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def texts_read(settings: Mapping[str, object], repeats: int | None = None) -> str:
+    """The repeated texts that a result was made from, in words; its settings say how many of what length.
+
+    Where texts differ, a setting lists its values: the smallest and the largest are told.
+    """
+    kind = "random text" if settings.get("text", "random") == "random" else "text"
+    times, length = _span(settings["repeats"] if repeats is None else repeats), _span(settings["seq_len"])
+    return f"{counted(int(str(settings['n_seqs'])), kind)} of {times} × {length} tokens"
+
+
+def _span(value: object) -> str:
+    """A number that all texts share, or the smallest and the largest."""
+    return f"{min(value)}–{max(value)}" if isinstance(value, Sequence) else str(value)
+
+
 def check_layout(seq_len: int, repeats: int, prefix_len: int) -> None:
     """Raises `UsageError` unless there is a sequence of at least 2 tokens that stands there at least twice."""
     if seq_len < 2 or repeats < 2 or prefix_len < 0:
