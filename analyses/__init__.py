@@ -203,6 +203,7 @@ _ALL = (
             "n_documents": "how many of them are read, the first ones",
             "doc_len": "how many tokens of each, the prefix not counted",
             "threshold": "from which excess over uniform attention on a head has a role, of 1",
+            "copying": "whether what heads copy is measured too",
             "max_bytes": "memory for the attention patterns of one layer and what is summed over them",
         },
     ),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from interp.analyses.atlas_copying import COPYING
 from interp.analyses.documents import Document
 from interp.analyses.induction import InductionScores
 from interp.analyses.repeated import Progress
@@ -76,7 +77,7 @@ NATURAL = (*(name for name in SUMS if name != "reach"), "distance_sink_free", "e
 READ = tuple(name for kind in SENTENCES.values() for name in kind.queries)
 """Scores of sentences, each there in either order too."""
 ORDERED = tuple(f"{name}_{order}" for name in READ for order in ORDERS)
-SCORES = ("strength", *RANDOM, "prefix_matching_sink_free", *NATURAL, *READ, *ORDERED)
+SCORES = ("strength", *RANDOM, "prefix_matching_sink_free", *NATURAL, *READ, *ORDERED, *COPYING)
 """All that heads can be ordered by."""
 
 

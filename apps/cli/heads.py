@@ -26,8 +26,11 @@ COLUMNS = {
     "sink": ("sink", "random_sink"),
     "evenness": ("evenness",),
     "distance": ("distance",),
+    "OV": ("ov_eigenvalue_centred",),
+    "logit": ("behavioural",),
+    "IOI": ("ioi_copy",),
 }
-"""Headings, and the scores below them: the first that the model has."""
+"""Headings, and the scores below them: the first that the model has. --sort puts others in front, exports hold all."""
 
 EPILOG = """\b
 Examples:
@@ -41,7 +44,7 @@ Examples:
 @with_common()
 def heads(
     sort: Annotated[
-        str, typer.Option(metavar="SCORE", help="Highest first: strength, or a score such as agreement or entropy.")
+        str, typer.Option(metavar="SCORE", help="Highest first: strength, or a score such as agreement or ioi_copy.")
     ] = "strength",
     role: Annotated[
         str | None, typer.Option(metavar="ROLE", help='Only heads of this role: induction, "previous token", …')
@@ -129,7 +132,8 @@ def _drawn(atlas: "HeadAtlas", sort: str, role: str | None, top: int) -> "Render
         for row in atlas.ranked(top, by=sort, role=role).to_dict(orient="records")
     ]
     which = "All heads" if role is None else f"Heads of the role {role}"
-    title = f"{which} by {sort.replace('_', ' ')}; attention where each score says, distance in tokens"
+    copied = "; copying by OV eigenvalues (centred), next logit, IOI" if "OV" in columns else ""
+    title = f"{which} by {sort.replace('_', ' ')}; attention where each score says, distance in tokens{copied}"
     return table(["head", "KV>", "role", "strength>", *(f"{head}>" for head in columns)], rows, title)
 
 
