@@ -8,6 +8,7 @@ import typer
 from interp.apps.cli.options import Common, with_common
 
 if TYPE_CHECKING:
+    import pandas as pd
     from rich.console import RenderableType
 
     from interp.analyses.atlas import HeadAtlas
@@ -26,11 +27,16 @@ COLUMNS = {
     "sink": ("sink", "random_sink"),
     "evenness": ("evenness",),
     "distance": ("distance",),
-    "OV": ("ov_eigenvalue_centred",),
-    "logit": ("behavioural",),
-    "IOI": ("ioi_copy",),
 }
-"""Headings, and the scores below them: the first that the model has. --sort puts others in front, exports hold all."""
+"""Headings, and the scores below them: the first that the model has."""
+COPIED = {
+    "OV copying": "ov_eigenvalue",
+    "OV centred": "ov_eigenvalue_centred",
+    "next logit": "behavioural",
+    "IOI copy": "ioi_copy",
+    "IOI suppressed": "ioi_copy_negative",
+}
+"""Headings of the table of what heads copy, and its scores."""
 
 EPILOG = """\b
 Examples:
@@ -95,7 +101,8 @@ def heads(
             progress=progress,
         )
     everything = atlas.ranked(atlas["role"].size, by=sort, role=chosen)
-    parts: list[RenderableType] = [_drawn(atlas, sort, chosen, top), "", *atlas.summary()]
+    drawn = [_drawn(atlas, sort, chosen, top), *_copied(atlas, everything.head(top))]
+    parts: list[RenderableType] = [*drawn, "", *atlas.summary()]
     first = [(int(row.layer), int(row.head)) for row in everything.head(ablate_top).itertuples()]
     if not first:
         deliver(atlas, everything, parts, common, "heads")
@@ -119,7 +126,7 @@ def _drawn(atlas: "HeadAtlas", sort: str, role: str | None, top: int) -> "Render
 
     shown = {head: next((name for name in names if name in atlas), None) for head, names in COLUMNS.items()}
     columns = {head: name for head, name in shown.items() if name is not None}
-    if sort != "strength" and sort not in columns.values():
+    if sort != "strength" and sort not in (*columns.values(), *COPIED.values()):
         columns = {sort.replace("_", " "): sort, **columns}
     rows = [
         (
@@ -132,9 +139,22 @@ def _drawn(atlas: "HeadAtlas", sort: str, role: str | None, top: int) -> "Render
         for row in atlas.ranked(top, by=sort, role=role).to_dict(orient="records")
     ]
     which = "All heads" if role is None else f"Heads of the role {role}"
-    copied = "; copying by OV eigenvalues (centred), next logit, IOI" if "OV" in columns else ""
-    title = f"{which} by {sort.replace('_', ' ')}; attention where each score says, distance in tokens{copied}"
+    title = f"{which} by {sort.replace('_', ' ')}; attention where each score says, distance in tokens"
     return table(["head", "KV>", "role", "strength>", *(f"{head}>" for head in columns)], rows, title)
+
+
+def _copied(atlas: "HeadAtlas", heads: "pd.DataFrame") -> "list[RenderableType]":
+    """What the same heads copy, behind an empty line; nothing for a model without copying scores."""
+    from interp.apps.cli.output import table
+
+    if not all(name in atlas for name in COPIED.values()):
+        return []
+    rows = [
+        (f"{row['layer']}.{row['head']}", *(_number(row[name], 3) for name in COPIED.values()))
+        for row in heads.to_dict(orient="records")
+    ]
+    title = "What they copy: eigenvalues from −1 to 1, a logit above the mean, shares of tokens"
+    return ["", table(["head", *(f"{heading}>" for heading in COPIED)], rows, title)]
 
 
 def _number(value: float, places: int) -> str:
