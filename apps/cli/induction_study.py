@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 COPIES: tuple[Score, ...] = ("ov_eigenvalue", "behavioural", "ioi_copy")
 ABLATED = {"seq_len": 25, "n_seqs": 8}
-"""Texts on which heads are taken away, at most so long and so many: every set of heads reads them all."""
+"""The longest sequence, and the most of them, on which heads are taken away: every set of heads reads them all."""
 FEEDERS = 2  # previous-token heads whose links are tested
 
 
@@ -53,9 +53,10 @@ class Request:
         return {**layout, **left_out, "seed": common.seed, "prefix": common.prefix}
 
     def fewer_texts(self, common: Common) -> dict[str, Any]:
-        """Those on which heads are taken away."""
-        layout = {"seq_len": min(self.seq_len, ABLATED["seq_len"]), "n_seqs": ABLATED["n_seqs"]}
-        return {**self.texts(common), **layout}
+        """Those on which heads are taken away; never a single one, which has no other to lend it a mean."""
+        asked = self.texts(common)
+        layout = {name: min(asked[name], most) for name, most in ABLATED.items()}
+        return {**asked, **layout, "n_seqs": max(2, layout["n_seqs"])}
 
 
 @dataclass

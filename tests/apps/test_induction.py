@@ -122,6 +122,16 @@ def test_documents_are_read_with_and_without_the_heads(
     assert (code, "'short' has 3 tokens" in complaint) == (2, True)
 
 
+@pytest.mark.parametrize(("asked", "read"), [(1, 2), (3, 3), (9, 8)])
+def test_heads_are_taken_away_from_no_more_texts_than_were_asked_for_but_for_two(
+    run: Run, circuit: "Transformer", loads: "Callable[[Transformer], None]", asked: int, read: int
+) -> None:
+    loads(circuit)
+    words = ("--seq-len", "20", "--n-seqs", str(asked), "--controls", "1", "--ablate-top", "1", "--json", "-q")
+    results = json.loads(run("induction", *words)[1])["results"]
+    assert results["ablation"]["settings"]["n_seqs"] == read
+
+
 def test_one_file_is_enough_for_the_in_context_score(
     run: Run, loads: "Callable[[Transformer], None]", tmp_path: Path
 ) -> None:
