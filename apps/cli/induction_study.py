@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from interp.analyses.components import Component, Head, heads_of
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 COPIES: tuple[Score, ...] = ("ov_eigenvalue", "behavioural", "ioi_copy")
 ABLATED = {"seq_len": 25, "n_seqs": 8}
 """The longest sequence, and the most of them, on which heads are taken away: every set of heads reads them all."""
-FEEDERS = 2  # previous-token heads whose links are tested
+FEEDERS = 2  # previous-token heads whose links into each tested head are blocked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,24 +129,31 @@ def _copying(model: "Transformer", found: Findings, common: Common) -> None:
 def _composed(
     model: "Transformer", found: Findings, receivers: Sequence[Component], asked: Request, common: Common
 ) -> None:
-    """Composition of all heads, and the links from the best previous-token heads below the receivers into these."""
+    """Composition of all heads, and the links into each receiver from the best previous-token heads below it."""
     with working("Composing heads", common) as progress:
         _unless_refused(
             found, "composition", "composition", lambda: composition(model, seed=common.seed, progress=progress)
         )
-    senders = _feeders(found.scores, below=min(receiver.layer for receiver in receivers))
-    if not senders:
-        found.notes.append("No links: a head of the first layer is among those tested, and reads from no other.")
-        return
+    groups: dict[tuple[Head, ...], list[Component]] = {}
+    for receiver in receivers:
+        groups.setdefault(_feeders(found.scores, receiver.layer), []).append(receiver)
+    if unfed := groups.pop((), None):
+        found.notes.append(f"No links into {_listed(unfed)}: heads of the first layer read from no other.")
     with working("Blocking the paths that feed them", common) as progress:
         how = {**asked.fewer_texts(common), "controls": asked.controls, "progress": progress}
-        _unless_refused(found, "links", "links", lambda: head_links(model, senders, receivers, **how))
+        for senders, fed in groups.items():
+            name, run = f"links_{'_'.join(map(str, fed))}", partial(head_links, model, senders, fed, **how)
+            _unless_refused(found, name if len(groups) > 1 else "links", f"links into {_listed(fed)}", run)
 
 
-def _feeders(scores: InductionScores, below: int) -> list[Head]:
+def _listed(heads: Sequence[Component]) -> str:
+    return ", ".join(map(str, heads))
+
+
+def _feeders(scores: InductionScores, below: int) -> tuple[Head, ...]:
     """The best previous-token heads of the layers below one."""
     ranked = scores.top("previous_token", scores["previous_token"].size)
-    return _heads_in(ranked[ranked["layer"] < below].head(FEEDERS))
+    return tuple(_heads_in(ranked[ranked["layer"] < below].head(FEEDERS)))
 
 
 def _in_context(

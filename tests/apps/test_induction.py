@@ -101,6 +101,26 @@ def test_the_head_that_feeds_it_composes_with_it_and_is_needed(saved: tuple[dict
     assert (link["receiver"], round(link["prefix_matching_effect"], 1)) == ("1.2", -1)
 
 
+def test_every_tested_head_that_reads_from_others_has_its_links(
+    run: Run, circuit: "Transformer", loads: "Callable[[Transformer], None]"
+) -> None:
+    loads(circuit)
+    document = json.loads(run("induction", *FEW, "--ablate", "0.1,1.2,1.0", "--composition", "--json", "-q")[1])
+    assert {row["receiver"] for row in document["results"]["links"]["table"]} == {"1.2", "1.0"}
+    assert document["notes"] == ["No links into 0.1: heads of the first layer read from no other."]
+
+
+def test_heads_of_different_layers_have_feeders_of_their_own(
+    run: Run, loads: "Callable[[Transformer], None]"
+) -> None:
+    """The previous-token scores of 0.4 and 1.5 are the highest, in layer 0 those of 0.4 and 0.3."""
+    loads(tiny())
+    words = ("--prefix", "none", "--ablate", "1.2,2.3", "--composition", "--json", "-q")
+    results = json.loads(run("induction", *FEW, *words)[1])["results"]
+    senders = {name: {row["sender"] for row in results[f"links_{name}"]["table"]} for name in ("1.2", "2.3")}
+    assert senders == {"1.2": {"0.4", "0.3"}, "2.3": {"0.4", "1.5"}}
+
+
 def test_documents_are_read_with_and_without_the_heads(
     run: Run, loads: "Callable[[Transformer], None]", tmp_path: Path
 ) -> None:
@@ -178,7 +198,7 @@ def test_what_a_model_refuses_is_said_beside_what_it_shows(
     code, printed, _ = run("induction", *words, *form)
     assert code == 0
     assert "OV copying" not in printed
-    assert all(f"No {what}: " in printed for what in ("copying scores", "composition", "links"))
+    assert all(f"No {what}: " in printed for what in ("copying scores", "composition", "links into"))
     assert "Heads taken away" in printed
 
 
