@@ -218,6 +218,7 @@ _ALL = (
             "Wang et al. 2022, arXiv 2211.00593",
         ),
         settings={
+            **_DRAWN,
             "which": "the scores to compute: ov_eigenvalue, behavioural, raised_share, ioi_copy",
             "embedding": "what stands for a token in the eigenvalue scores: tokens, or block_0: what that makes of it",
             "seq_len": "tokens in the random sequence, which is read twice",

@@ -76,7 +76,7 @@ def study(model: "Transformer", asked: Request, common: Common) -> Findings:
         found = Findings(score_heads(model, **asked.texts(common), progress=progress))
     with working("Measuring what repetition is worth", common) as progress:
         found.others["repeat_loss"] = repeat_loss(model, **asked.texts(common), progress=progress)
-    _copying(model, found, common)
+    _copying(model, found, asked, common)
     tested = named or _best(model, found.scores, asked.ablate_top)
     if tested:
         with working("Taking heads away, and others to compare", common) as progress:
@@ -119,11 +119,12 @@ def _unless_refused(found: Findings, name: str, what: str, run: Callable[[], Res
         found.notes.append(f"No {what}: {reason}")
 
 
-def _copying(model: "Transformer", found: Findings, common: Common) -> None:
-    """What each head copies."""
+def _copying(model: "Transformer", found: Findings, asked: Request, common: Common) -> None:
+    """What each head copies, on the random sequences that it was scored on."""
+    texts = {name: value for name, value in asked.texts(common).items() if name != "repeats"}
     with working("Measuring what heads copy", common) as progress:
-        how: dict[str, Any] = {"seed": common.seed, "prefix": common.prefix, "progress": progress}
-        _unless_refused(found, "copying", "copying scores", lambda: copying_scores(model, which=COPIES, **how))
+        run = partial(copying_scores, model, which=COPIES, progress=progress, **texts)
+        _unless_refused(found, "copying", "copying scores", run)
 
 
 def _composed(

@@ -50,7 +50,7 @@ def test_scores_stand_beside_what_it_costs_to_take_the_best_heads_away(
     heads = [line.split()[0] for line in table.splitlines() if line[:1].isdigit()]
     assert (heads[0], len(heads)) == ("1.2", 3)
     assert "1.000 to 1.000" in table
-    assert "OV copying" in table
+    assert "OV copying, next logit, IOI copy: embedding tokens, 3 random texts of 2 × 20 tokens" in table
     assert "repeat 2" in rest
     assert "Heads taken away (mean)" in rest
     assert "controls +0.000 (2 random sets)" in rest
@@ -61,7 +61,19 @@ def test_scores_stand_beside_what_it_costs_to_take_the_best_heads_away(
 def saved(circuit: "Transformer", tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
     """The document that --json prints, and the folder that --out fills, of a run in which a head is set to zero."""
     out, printed = tmp_path_factory.mktemp("saved"), io.StringIO()
-    asked = ("--ablate-top", "1", "--method", "zero", "--composition", "--json", "--out", str(out), "-q")
+    asked = (
+        "--n-seqs",
+        "8",
+        "--ablate-top",
+        "1",
+        "--method",
+        "zero",
+        "--composition",
+        "--json",
+        "--out",
+        str(out),
+        "-q",
+    )
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
         patch.setattr(interp, "load", lambda *_, **__: circuit, raising=False)
         assert main(["induction", *FEW, *asked]) == 0
@@ -110,9 +122,7 @@ def test_every_tested_head_that_reads_from_others_has_its_links(
     assert document["notes"] == ["No links into 0.1: heads of the first layer read from no other."]
 
 
-def test_heads_of_different_layers_have_feeders_of_their_own(
-    run: Run, loads: "Callable[[Transformer], None]"
-) -> None:
+def test_heads_of_different_layers_have_feeders_of_their_own(run: Run, loads: "Callable[[Transformer], None]") -> None:
     """The previous-token scores of 0.4 and 1.5 are the highest, in layer 0 those of 0.4 and 0.3."""
     loads(tiny())
     words = ("--prefix", "none", "--ablate", "1.2,2.3", "--composition", "--json", "-q")
@@ -198,7 +208,7 @@ def test_what_a_model_refuses_is_said_beside_what_it_shows(
     code, printed, _ = run("induction", *words, *form)
     assert code == 0
     assert "OV copying" not in printed
-    assert all(f"No {what}: " in printed for what in ("copying scores", "composition", "links into"))
+    assert all(f"No {what}" in printed for what in ("copying scores: ", "composition: ", "links into "))
     assert "Heads taken away" in printed
 
 
