@@ -122,7 +122,7 @@ def _without(model: "Transformer", first: list[tuple[int, int]], controls: int, 
 
 
 def _drawn(atlas: "HeadAtlas", sort: str, role: str | None, top: int) -> "RenderableType":
-    from interp.apps.cli.output import table
+    from interp.apps.cli.output import number, table
 
     shown = {head: next((name for name in names if name in atlas), None) for head, names in COLUMNS.items()}
     columns = {head: name for head, name in shown.items() if name is not None}
@@ -133,8 +133,8 @@ def _drawn(atlas: "HeadAtlas", sort: str, role: str | None, top: int) -> "Render
             f"{row['layer']}.{row['head']}",
             str(row["kv_head"]),
             row["role"],
-            f"{row['strength']:.2f}",
-            *(_number(row[name], 1 if "distance" in name else 3) for name in columns.values()),
+            number(row["strength"], 2),
+            *(number(row[name], 1 if "distance" in name else 3) for name in columns.values()),
         )
         for row in atlas.ranked(top, by=sort, role=role).to_dict(orient="records")
     ]
@@ -145,18 +145,13 @@ def _drawn(atlas: "HeadAtlas", sort: str, role: str | None, top: int) -> "Render
 
 def _copied(atlas: "HeadAtlas", heads: "pd.DataFrame") -> "list[RenderableType]":
     """What the same heads copy, behind an empty line; nothing for a model without copying scores."""
-    from interp.apps.cli.output import table
+    from interp.apps.cli.output import number, table
 
     if not all(name in atlas for name in COPIED.values()):
         return []
     rows = [
-        (f"{row['layer']}.{row['head']}", *(_number(row[name], 3) for name in COPIED.values()))
+        (f"{row['layer']}.{row['head']}", *(number(row[name]) for name in COPIED.values()))
         for row in heads.to_dict(orient="records")
     ]
     title = "What they copy: eigenvalues from −1 to 1, a logit above the mean, shares of tokens"
     return ["", table(["head", *(f"{heading}>" for heading in COPIED)], rows, title)]
-
-
-def _number(value: float, places: int) -> str:
-    """A number without the sign of a nought; a dash where no text had a value."""
-    return "–" if value != value else f"{round(value, places) + 0.0:.{places}f}"

@@ -7,7 +7,7 @@ from interp.analyses.copying import CopyingScores
 from interp.analyses.pattern_scores import SCORES
 from interp.analyses.repeated import texts_read
 from interp.apps.cli.induction_study import COPIES, Findings
-from interp.apps.cli.output import table
+from interp.apps.cli.output import number, table
 from interp.results import Result
 
 if TYPE_CHECKING:
@@ -69,10 +69,10 @@ def _drawn(found: Findings, top: int) -> "RenderableType":
     rows = [
         (
             f"{row['layer']}.{row['head']}",
-            f"{row['prefix_matching']:.3f}",
+            number(row["prefix_matching"]),
             _between(row["prefix_matching_low"], row["prefix_matching_high"]),
-            *(f"{row[score]:.3f}" for score in SCORES[1:]),
-            *(f"{row[name]:+.3f}" for name in copied),
+            *(number(row[score]) for score in SCORES[1:]),
+            *(number(row[name], signed=True) for name in copied),
         )
         for row in frame.to_dict(orient="records")
     ]

@@ -51,6 +51,7 @@ def test_scores_stand_beside_what_it_costs_to_take_the_best_heads_away(
     assert (heads[0], len(heads)) == ("1.2", 3)
     assert "1.000 to 1.000" in table
     assert "OV copying, next logit, IOI copy: embedding tokens, 3 random texts of 2 × 20 tokens" in table
+    assert "nan" not in printed  # idle heads have no eigenvalue score, layer 0 no names
     assert "repeat 2" in rest
     assert "Heads taken away (mean)" in rest
     assert "controls +0.000 (2 random sets)" in rest
