@@ -267,6 +267,7 @@ _ALL = (
             "alone": "whether each head is taken away by itself too, and not only all together",
             "n_seqs": "how many random sequences are read; at least 2 where other texts take a head's place",
             "documents": "natural texts to measure the in-context score on; none by default",
+            "random_texts": "whether random texts are read too, and not only documents",
         },
     ),
     Analysis(

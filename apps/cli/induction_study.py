@@ -169,5 +169,5 @@ def _in_context(
         with working("Reading documents without the heads, and without others", common) as progress:
             found.others["in_context_ablation"] = ablate_heads(
                 model, tested, method=asked.method, controls=asked.controls, alone=False, documents=asked.documents,
-                progress=progress, **asked.fewer_texts(common),
+                random_texts=False, seed=common.seed, prefix=common.prefix, progress=progress,
             )  # fmt: skip

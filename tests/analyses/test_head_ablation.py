@@ -225,6 +225,13 @@ class TestOnACircuitWrittenByHand:
         stated = f"in-context score, 3 documents: {float(score.mean()):+.3f} with all heads"
         assert any(stated in line for line in found.summary())
         assert list(found.figure("in_context").data[0].x) == list(found["in_context_effect"])
+        asked = {"controls": 1, "method": "zero", "documents": documents}
+        alone = ablate_heads(model, ["1.2"], **asked, random_texts=False)
+        np.testing.assert_array_equal(alone["in_context"], found["in_context"])
+        assert "nll" not in alone
+        assert len(alone.to_frame()) == 1
+        assert set(alone.summary()) < {"Heads taken away (zero): effects in nats a token", *found.summary()}
+        assert list(alone.figure().data[0].x) == list(found["in_context_effect"])
 
     @pytest.mark.parametrize("method", ["mean", "resample"])
     def test_bundled_documents_lend_a_single_one_what_takes_a_heads_place(self, method: str) -> None:
@@ -264,6 +271,7 @@ class TestOnACircuitWrittenByHand:
         (["0.1"], {"controls": -1}, "controls=-1"),
         (["0.1"], {"n_seqs": 1}, "n_seqs ≥ 2"),
         (["0.1"], {"method": "median"}, "method='median'"),
+        (["0.1"], {"random_texts": False}, "nothing to read"),
     ],
 )
 @pytest.mark.usefixtures("shapes_unchecked")
