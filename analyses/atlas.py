@@ -42,6 +42,7 @@ from interp.analyses.role_scores import (
     Score,
     check_score,
     document_scores,
+    document_texts,
     random_scores,
     sentence_scores,
 )
@@ -177,11 +178,14 @@ def head_atlas(
     `doc_len` tokens of each. A head has a role from an excess of `threshold` over uniform attention on. `copying` adds
     what heads say, which takes about half as long as where they look. A model without a tokenizer is given random texts
     only; one without a direct path from heads to logits has no copying scores, and a note says so. Raises `UsageError`
-    for what `score_heads` refuses, and for documents that are none, too short or beyond the context.
+    for what `score_heads` refuses, and for documents that are none, too short, beyond the context, or so long that the
+    patterns of one take more than 4 GiB.
     """
     if not 0 < threshold < 1:
         raise UsageError(f"The threshold is {threshold}: expected a share between 0, uniform attention, and 1.")
     chosen = _documents(model, documents, n_documents)
+    if chosen:  # what cannot be read is refused before anything is computed
+        document_texts(model, chosen, length=doc_len, prefix=prefix)
     parts = _parts(
         progress,
         [n_seqs * copying, n_seqs, len(chosen), *(2 * len(kind.make()) for kind in SENTENCES.values() if chosen)],

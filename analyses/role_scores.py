@@ -16,7 +16,7 @@ from interp.analyses.documents import Document
 from interp.analyses.induction import InductionScores
 from interp.analyses.repeated import Progress
 from interp.analyses.role_sentences import Twice, attractor_sentences, pronoun_sentences
-from interp.analyses.scored_texts import scored_texts
+from interp.analyses.scored_texts import LARGEST, longest_text, scored_texts
 from interp.analyses.text_scores import SUMS, NaturalText, natural_text, sentence_text
 from interp.errors import UsageError, nearest
 from interp.models.prompt_formats import PrefixPolicy
@@ -141,6 +141,11 @@ def document_texts(
     room = model.config.n_ctx - len(before)
     if not 2 <= length <= room:
         raise UsageError(f"doc_len is {length}: expected 2 to {room}, what the context holds behind the prefix.")
+    if length > (most := longest_text(model.config.n_heads) - len(before)):
+        raise UsageError(
+            f"doc_len is {length}: the patterns of one such text would take more than {LARGEST / 2**30:.0f} GiB. "
+            f"Read at most {most} tokens of each document."
+        )
     texts = []
     for document in documents:
         ids = model.tokenizer.prompt_ids(document.text, prefix)  # one that opens with the prefix gets no second one

@@ -8,6 +8,7 @@ import pytest
 import torch
 from tiny import CONFIGS, reference, tiny
 
+from interp.analyses import scored_texts
 from interp.analyses.atlas import HeadAtlas, head_atlas
 from interp.analyses.atlas_copying import COPYING, WHICH
 from interp.analyses.copying import copying_scores
@@ -143,6 +144,15 @@ def test_what_cannot_be_read_is_refused(wrong: dict[str, object], message: str) 
     settings = {"seq_len": 9, "n_seqs": 2, "doc_len": 40, **wrong}
     with pytest.raises(UsageError, match=message):
         head_atlas(induction_circuit(), **settings)  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_documents_whose_patterns_would_fill_the_memory_are_refused_with_the_length_that_fits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert 4000 < scored_texts.longest_text(n_heads=9) < 5000
+    monkeypatch.setattr(scored_texts, "LARGEST", 50**2 * 4 * (4 * 4 + scored_texts.WEIGHTS))
+    with pytest.raises(UsageError, match="Read at most 49 tokens"):  # and one is the prefix
+        head_atlas(induction_circuit(), seq_len=9, n_seqs=1, doc_len=50)
 
 
 def test_documents_need_a_tokenizer() -> None:
