@@ -62,6 +62,9 @@ def heads(
     controls: Annotated[
         int, typer.Option(metavar="N", min=1, help="Sets of other heads of the same layers, to compare.")
     ] = 20,
+    seq_len: Annotated[int, typer.Option(metavar="N", min=2, help="Random tokens in the repeated sequence.")] = 50,
+    repeats: Annotated[int, typer.Option(metavar="N", min=2, help="How often the sequence stands.")] = 2,
+    n_seqs: Annotated[int, typer.Option(metavar="N", min=1, help="Sequences to average over.")] = 16,
     documents: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Texts to read instead of ours: a .txt file, or a folder.")
     ] = None,
@@ -81,17 +84,21 @@ def heads(
     from interp.analyses.documents import read_documents
     from interp.analyses.head_roles import check_role
     from interp.analyses.role_scores import check_score
-    from interp.apps.cli.session import deliver, load_model, working
+    from interp.apps.cli.session import check_ablate_top, deliver, load_model, working
 
     check_score(sort)
     chosen = None if role is None else check_role(role)
     texts = None if documents is None else read_documents(documents)
     model = load_model(common)
+    check_ablate_top(model, ablate_top)
     from interp.analyses.atlas import head_atlas
 
     with working("Looking where heads look", common) as progress:
         atlas = head_atlas(
             model,
+            seq_len=seq_len,
+            repeats=repeats,
+            n_seqs=n_seqs,
             documents=texts,
             n_documents=n_documents,
             doc_len=doc_len,

@@ -15,7 +15,7 @@ from interp.analyses.induction import InductionScores, score_heads
 from interp.analyses.removal import Method
 from interp.analyses.repeat_loss import repeat_loss
 from interp.apps.cli.options import Common
-from interp.apps.cli.session import working
+from interp.apps.cli.session import check_ablate_top, working
 from interp.errors import UsageError
 from interp.results import Result
 
@@ -93,9 +93,7 @@ def study(model: "Transformer", asked: Request, common: Common) -> Findings:
 
 def _checked(model: "Transformer", asked: Request, common: Common) -> tuple[Component, ...]:
     """The heads that the request names, none where it takes the best. Raises `UsageError` for what cannot be done."""
-    count = model.config.n_layers * model.config.n_heads
-    if asked.ablate_top > count:
-        raise UsageError(f"--ablate-top is {asked.ablate_top}; this model has {count} heads.")
+    check_ablate_top(model, asked.ablate_top)
     if asked.documents is not None:
         documents_as_tokens(model, asked.documents, length=Places().length, prefix=common.prefix)
     return () if asked.ablate is None else heads_of(model, [word.strip() for word in asked.ablate.split(",")])

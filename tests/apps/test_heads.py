@@ -73,6 +73,15 @@ class TestHeads:
         assert rows(printed) == []
         assert "Heads taken away" not in printed
 
+    def test_random_texts_are_as_many_and_as_long_as_asked(self, run: Run) -> None:
+        asked = ("--seq-len", "9", "--repeats", "3", "--n-seqs", "2", "--ablate-top", "0")
+        assert "2 random texts of 3 × 9 tokens" in run("heads", *SMALL, *asked)[1]
+
+    def test_more_heads_than_there_are_cannot_be_taken_away(self, run: Run) -> None:
+        code, printed, complaint = run("heads", *SMALL, "--ablate-top", "9")
+        assert (code, printed) == (2, "")
+        assert "--ablate-top is 9; this model has 8 heads" in complaint
+
     def test_another_score_has_a_column_of_its_own(self, run: Run, tmp_path: Path) -> None:
         (tmp_path / "notes.txt").write_text("One day, they say, it rains. The next day it does not rain, they say.")
         words = ("--sort", "entropy", "--ablate-top", "0", "--documents", str(tmp_path))
