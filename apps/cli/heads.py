@@ -1,7 +1,7 @@
 """`interp heads`: the atlas of all attention heads, and what it costs to take the strongest away."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -92,6 +92,7 @@ def heads(
     model = load_model(common)
     check_ablate_top(model, ablate_top)
     from interp.analyses.atlas import head_atlas
+    from interp.apps.cli.induction_study import fewer_texts
 
     with working("Looking where heads look", common) as progress:
         atlas = head_atlas(
@@ -114,18 +115,22 @@ def heads(
     if not first:
         deliver(atlas, everything, parts, common, "heads")
         return
-    without = _without(model, first, controls, common)
+    layout = {"repeats": repeats, **fewer_texts(seq_len, n_seqs)}
+    without = _without(model, first, layout, controls, common)
     others = {"ablation": (without, without.to_frame())}
     deliver(atlas, everything, [*parts, "", *without.summary()], common, "heads", others)
 
 
-def _without(model: "Transformer", first: list[tuple[int, int]], controls: int, common: Common) -> "HeadAblation":
+def _without(
+    model: "Transformer", first: list[tuple[int, int]], layout: dict[str, int], controls: int, common: Common
+) -> "HeadAblation":
     """What it costs to take these heads away."""
     from interp.analyses.head_ablation import ablate_heads
     from interp.apps.cli.session import working
 
     with working("Taking heads away, and others to compare", common) as progress:
-        return ablate_heads(model, first, controls=controls, seed=common.seed, prefix=common.prefix, progress=progress)
+        how: dict[str, Any] = {**layout, "controls": controls, "seed": common.seed, "prefix": common.prefix}
+        return ablate_heads(model, first, progress=progress, **how)
 
 
 def _drawn(atlas: "HeadAtlas", sort: str, role: str | None, top: int) -> "RenderableType":

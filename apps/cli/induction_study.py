@@ -55,9 +55,12 @@ class Request:
 
     def fewer_texts(self, common: Common) -> dict[str, Any]:
         """Those on which heads are taken away; never a single one, which has no other to lend it a mean."""
-        asked = self.texts(common)
-        layout = {name: min(asked[name], most) for name, most in ABLATED.items()}
-        return {**asked, **layout, "n_seqs": max(2, layout["n_seqs"])}
+        return {**self.texts(common), **fewer_texts(self.seq_len, self.n_seqs)}
+
+
+def fewer_texts(seq_len: int, n_seqs: int) -> dict[str, int]:
+    """How many texts of what length stand in for so many where heads are taken away, at least two."""
+    return {"seq_len": min(seq_len, ABLATED["seq_len"]), "n_seqs": max(2, min(n_seqs, ABLATED["n_seqs"]))}
 
 
 @dataclass

@@ -74,8 +74,10 @@ class TestHeads:
         assert "Heads taken away" not in printed
 
     def test_random_texts_are_as_many_and_as_long_as_asked(self, run: Run) -> None:
-        asked = ("--seq-len", "9", "--repeats", "3", "--n-seqs", "2", "--ablate-top", "0")
-        assert "2 random texts of 3 × 9 tokens" in run("heads", *SMALL, *asked)[1]
+        asked = ("--seq-len", "9", "--repeats", "3", "--n-seqs", "2", "--ablate-top", "1", "--controls", "1")
+        atlas, _, without = run("heads", *SMALL, *asked)[1].partition("Heads taken away")
+        assert "2 random texts of 3 × 9 tokens" in atlas
+        assert "2 random texts of 3 × 9 tokens" in without
 
     def test_more_heads_than_there_are_cannot_be_taken_away(self, run: Run) -> None:
         code, printed, complaint = run("heads", *SMALL, "--ablate-top", "9")
