@@ -203,6 +203,7 @@ _ALL = (
             "n_documents": "how many of them are read, the first ones",
             "doc_len": "how many tokens of each, the prefix not counted",
             "threshold": "from which excess over uniform attention on a head has a role, of 1",
+            "copying": "whether what heads copy is measured too",
             "max_bytes": "memory for the attention patterns of one layer and what is summed over them",
         },
     ),
@@ -217,6 +218,7 @@ _ALL = (
             "Wang et al. 2022, arXiv 2211.00593",
         ),
         settings={
+            **_DRAWN,
             "which": "the scores to compute: ov_eigenvalue, behavioural, raised_share, ioi_copy",
             "embedding": "what stands for a token in the eigenvalue scores: tokens, or block_0: what that makes of it",
             "seq_len": "tokens in the random sequence, which is read twice",
@@ -265,6 +267,7 @@ _ALL = (
             "alone": "whether each head is taken away by itself too, and not only all together",
             "n_seqs": "how many random sequences are read; at least 2 where other texts take a head's place",
             "documents": "natural texts to measure the in-context score on; none by default",
+            "random_texts": "whether random texts are read too, and not only documents",
         },
     ),
     Analysis(

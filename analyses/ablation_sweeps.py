@@ -26,11 +26,15 @@ FROM_OTHER_TEXTS: tuple[Method, ...] = ("mean", "resample")
 
 @dataclass(frozen=True)
 class Measured:
-    """Texts, the columns to read, and the metrics of what is read there, made for a batch of the texts."""
+    """Texts, the columns to read, and the metrics of what is read there, made for a batch of the texts.
+
+    What other texts say that takes a component's place comes from each other, or from a `reference` of their length.
+    """
 
     tokens: Int[Tensor, "text pos"]
     read: Sequence[int]
     metrics: Callable[[Tensor], Sequence[Metric]]
+    reference: Int[Tensor, "other pos"] | None = None
 
 
 @dataclass
@@ -69,7 +73,7 @@ class Removals:
         return [self._swept(each, counter) for each in asked]
 
     def _swept(self, asked: Measured, counter: _Counter) -> tuple[np.ndarray, np.ndarray]:
-        shared = self._removal(asked.tokens) if self.method in FROM_OTHER_TEXTS else None
+        shared = self._removal(asked.tokens, asked.reference) if self.method in FROM_OTHER_TEXTS else None
         found = list(self._in_batches(asked, slice(0, len(asked.tokens)), shared, counter))
         values, base = (
             np.concatenate([np.stack([named.values for named in each.values()], -2) for each in parts], -1)
@@ -109,6 +113,14 @@ class Removals:
             budget=self.budget - held,
         )
 
-    def _removal(self, tokens: Tensor) -> Removal:
-        """What takes the components' place in these texts, from these texts."""
-        return removal(self.model, tokens, self.sets.components, method=self.method, seed=self.seed, budget=self.budget)
+    def _removal(self, tokens: Tensor, reference: Tensor | None = None) -> Removal:
+        """What takes the components' place in these texts, from these texts or from others."""
+        return removal(
+            self.model,
+            tokens,
+            self.sets.components,
+            method=self.method,
+            reference=reference,
+            seed=self.seed,
+            budget=self.budget,
+        )

@@ -10,9 +10,10 @@ Three kinds of text, because a head shows what it does only where there is occas
   noun, and from the last token before a verb to its subject less that to an attractor. Each sentence is read twice, the
   two nouns in each other's place, and the score is the mean of both, so that a liking for a position cancels out.
 
-Every score stands beside what uniform attention would get and its standard error over texts. The role of a head is the
-one in which it is furthest above uniform (`interp.analyses.head_roles`). Each text is read once, and only up to the
-last layer's pattern.
+Beside where a head looks stands whether it says what it looks at (`interp.analyses.atlas_copying`), for models whose
+heads have a direct path to the logits. Every other score stands beside what uniform attention would get and its
+standard error over texts. The role of a head is the one in which it is furthest above uniform
+(`interp.analyses.head_roles`). Each text is read once, and only up to the last layer's pattern.
 
 Papers: Clark et al. 2019, What does BERT look at? (arXiv 1906.04341); Voita et al. 2019, Analyzing Multi-Head
 Self-Attention (arXiv 1905.09418); Olsson et al. 2022, In-context Learning and Induction Heads (arXiv 2209.11895); Xiao
@@ -29,10 +30,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from interp.analyses.atlas_copying import COPYING, Copied, RandomTexts, source, told
 from interp.analyses.documents import Document, bundled, sha256_of
 from interp.analyses.head_roles import ACTIVE, IDLE, check_role, labelled, strengths
 from interp.analyses.induction import score_heads
-from interp.analyses.repeated import Progress
+from interp.analyses.repeated import Progress, counted, texts_read
 from interp.analyses.role_scores import (
     GRID,
     ORDERS,
@@ -40,6 +42,7 @@ from interp.analyses.role_scores import (
     Score,
     check_score,
     document_scores,
+    document_texts,
     random_scores,
     sentence_scores,
 )
@@ -67,6 +70,9 @@ class HeadAtlas(Result, kind="heads.atlas"):
     `kv_head` [head] says whose keys a head reads. `…_written` and `…_swapped` are the two orders of sentences, and
     `…_by_sentence` [layer, head, sentence of its kind, order] the values themselves. `random_tokens` and
     `document_tokens` were read, −1 behind shorter documents. Distances are in tokens, entropy in nats.
+
+    Copying scores are those of `CopyingScores` with bounds of their intervals (`…_low`, `…_high`), where the model has
+    any: `ov_eigenvalue`, `ov_eigenvalue_centred`, `behavioural` in logits, `ioi_copy`, `ioi_copy_negative`.
     """
 
     grid = GRID
@@ -76,7 +82,8 @@ class HeadAtlas(Result, kind="heads.atlas"):
     def ranked(self, count: int = 10, *, by: str = "strength", role: str | None = None) -> "pandas.DataFrame":
         """The heads with the highest value of one score, all or those of one role, with all their scores."""
         if check_score(by) not in self:
-            raise UsageError(f"Heads cannot be ordered by {by!r}, which takes ordinary text. {RANDOM_ONLY}")
+            why = self._no_copying if by in COPYING else f"It takes ordinary text. {RANDOM_ONLY}"
+            raise UsageError(f"Heads cannot be ordered by {by!r}. {why}")
         frame = self.top(by, self["role"].size)
         chosen = frame if role is None else frame[frame["role"] == check_role(role)]
         return chosen.head(count).reset_index(drop=True)
@@ -89,7 +96,13 @@ class HeadAtlas(Result, kind="heads.atlas"):
     @property
     def notes(self) -> list[str]:
         """What a reader should know of this model."""
-        return [] if "entropy" in self else [RANDOM_ONLY]
+        absent = {RANDOM_ONLY: "entropy" not in self, self._no_copying: "no_copying" in self.settings}
+        return [note for note, holds in absent.items() if holds]
+
+    @property
+    def _no_copying(self) -> str:
+        """Why there are no copying scores, where there are none."""
+        return f"No copying scores: {self.settings.get('no_copying', 'they were not asked for.')}"
 
     def figure(self) -> "Figure":
         """Layer × head, the role by colour and its strength by shade."""
@@ -107,12 +120,13 @@ class HeadAtlas(Result, kind="heads.atlas"):
         )
 
     def _details(self, layer: int, head: int) -> list[str]:
-        """What hovering says of a head: its KV head, and all its scores, each beside the uniform one."""
+        """What hovering says of a head: its KV head, its scores, each beside the uniform one, and what it copies."""
         scores = [
             f"{name.replace('_', ' ')} {self[name][layer, head]:.3f} (uniform {even:.3f})"
             for name, even in zip(self.scores, self["uniform"], strict=True)
         ]
-        return [f"KV head {self['kv_head'][head]}", *scores]
+        copied = told({name: self[name] for name in COPYING if name in self}, layer, head)
+        return [f"KV head {self['kv_head'][head]}", *scores, *copied]
 
     def summary(self) -> list[str]:
         """How many heads have each role, and the strongest of each."""
@@ -120,6 +134,7 @@ class HeadAtlas(Result, kind="heads.atlas"):
         return [
             f"{self.title}: {self._text()}; {needed}",
             *(self._line(role) for role in (*ACTIVE, *IDLE)),
+            *([f"  {source(self.settings)}"] if self.settings["copying"] else []),
             *(f"  {note}" for note in self.notes),
             f"  {self.caution}",
         ]
@@ -131,12 +146,14 @@ class HeadAtlas(Result, kind="heads.atlas"):
 
     def _text(self) -> str:
         asked = self.settings
-        random = f"{asked['n_seqs']} random texts of {asked['repeats']} × {asked['seq_len']} tokens"
+        random = texts_read(asked)
         if "entropy" not in self:
             return random
         sentences = sum(len(self.axes[f"{kind}_sentence"]) for kind in SENTENCES)
-        documents = len(self["document_tokens"])
-        return f"{random}, {documents} documents of {asked['doc_len']} tokens, {sentences} sentences in 2 orders"
+        documents, longest = self["document_tokens"], asked["doc_len"]
+        shorter = "up to " if (documents < 0).any() or documents.shape[1] < longest else ""
+        read = f"{counted(len(documents), 'document')} of {shorter}{longest} tokens"
+        return f"{random}, {read}, {sentences} sentences in 2 orders"
 
 
 def head_atlas(
@@ -149,6 +166,7 @@ def head_atlas(
     n_documents: int = 8,
     doc_len: int = 256,
     threshold: float = 0.1,
+    copying: bool = True,
     seed: int = 0,
     prefix: PrefixPolicy = "doc",
     max_bytes: int = 256 * 2**20,
@@ -157,44 +175,47 @@ def head_atlas(
     """What every head looks at, and its role.
 
     Random texts are those of `score_heads`. Of `documents` (bundled ones by default) the first `n_documents` are read,
-    `doc_len` tokens of each. A head has a role from an excess of `threshold` over uniform attention on. A model without
-    a tokenizer is given random texts only. Raises `UsageError` for what `score_heads` refuses, and for documents that
-    are none, too short or beyond the context.
+    `doc_len` tokens of each. A head has a role from an excess of `threshold` over uniform attention on. `copying` adds
+    what heads say, which takes about half as long as where they look. A model without a tokenizer is given random texts
+    only; one without a direct path from heads to logits has no copying scores, and a note says so. Raises `UsageError`
+    for what `score_heads` refuses, and for documents that are none, too short, beyond the context, or so long that the
+    patterns of one take more than 4 GiB.
     """
     if not 0 < threshold < 1:
         raise UsageError(f"The threshold is {threshold}: expected a share between 0, uniform attention, and 1.")
     chosen = _documents(model, documents, n_documents)
-    parts = _parts(progress, [n_seqs, len(chosen), *(2 * len(kind.make()) for kind in SENTENCES.values() if chosen)])
-    random = score_heads(
-        model,
-        seq_len=seq_len,
-        repeats=repeats,
-        n_seqs=n_seqs,
-        seed=seed,
-        prefix=prefix,
-        max_bytes=max_bytes,
-        progress=next(parts),
+    if chosen:  # what cannot be read is refused before anything is computed
+        document_texts(model, chosen, length=doc_len, prefix=prefix)
+    parts = _parts(
+        progress,
+        [n_seqs * copying, n_seqs, len(chosen), *(2 * len(kind.make()) for kind in SENTENCES.values() if chosen)],
     )
+    texts = RandomTexts(seq_len=seq_len, n_seqs=n_seqs, seed=seed, prefix=prefix, max_bytes=max_bytes)
+    said, first = Copied(settings={"copying": False}), next(parts)
+    if copying:
+        said = Copied.measured(model, first, **texts)
+    random = score_heads(model, repeats=repeats, progress=next(parts), **texts)
     found = [random_scores(random)]
     if chosen:
         read = document_scores(model, chosen, length=doc_len, prefix=prefix, max_bytes=max_bytes, progress=next(parts))
         found += [read, *(sentence_scores(model, kind, prefix, max_bytes, next(parts)) for kind in SENTENCES)]
     scores = {name: score for each in found for name, score in each.scores.items()}
     excess = strengths({name: score.excess for name, score in scores.items()})
-    facts = {"documents_sha256": sha256_of(chosen)} if chosen else {}
     return HeadAtlas(
         arrays={
             **_of_heads(model, scores, *labelled(excess, threshold)),
             "excess": NamedArray(np.stack(list(excess.values()), -1), (*GRID, "candidate")),
             "uniform": NamedArray([score.uniform for score in scores.values()], ("score",)),
             **{name: array for each in found for name, array in each.arrays.items()},
+            **said.arrays,
         },
         axes={"score": tuple(scores), "candidate": tuple(excess), **({"order": ORDERS} if chosen else {})},
         settings={
             **{"seq_len": seq_len, "repeats": repeats, "n_seqs": n_seqs, "seed": seed, "prefix": prefix},
             **{"documents": [each.name for each in chosen], "doc_len": doc_len, "threshold": threshold},
+            **{"documents_sha256": sha256_of(chosen) if chosen else None, **said.settings},
         },
-        provenance=provenance(model.provenance, tokens=random["tokens"], prefix=prefix, seed=seed, **facts),
+        provenance=provenance(model.provenance, tokens=random["tokens"], prefix=prefix, seed=seed),
     )
 
 
@@ -211,12 +232,13 @@ def _documents(model: "Transformer", documents: Sequence[Document] | None, n_doc
 
 def _parts(progress: Progress | None, sizes: Sequence[int]) -> Iterator[Progress | None]:
     """One callback for each part of the work, which counts on from where the part before it ended."""
-    for before in accumulate(sizes, initial=0):
-        yield None if progress is None else partial(_report, progress, before, sum(sizes))
+    for before, size in zip(accumulate(sizes, initial=0), sizes, strict=False):
+        yield None if progress is None else partial(_report, progress, before, size, sum(sizes))
 
 
-def _report(progress: Progress, before: int, total: int, done: int, _: int) -> None:
-    progress(before + done, total)
+def _report(progress: Progress, before: int, size: int, total: int, done: int, of: int) -> None:
+    """Report a part of the work, which counts in its own units, as `size` of the whole."""
+    progress(before + size * done // of, total)
 
 
 def _of_heads(

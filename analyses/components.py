@@ -16,6 +16,7 @@ import numpy as np
 
 from interp.errors import UsageError
 from interp.models.config import ModelConfig
+from interp.selection import is_whole
 
 if TYPE_CHECKING:
     from interp.models.transformer import Transformer
@@ -107,7 +108,7 @@ def heads_of(model: "Transformer", named: Iterable[HeadName]) -> tuple[Component
 def _head(named: HeadName) -> Component | str:
     if not isinstance(named, tuple):
         return named
-    if len(named) != 2:
+    if len(named) != 2 or not all(map(is_whole, named)):
         raise UsageError(f"A head is a layer and an index, such as (18, 6); came {named!r}.")
     return Component("head", int(named[0]), int(named[1]))
 

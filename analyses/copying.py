@@ -17,7 +17,7 @@ model's predictions depend on it. They see the direct path to the logits alone, 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, Unpack, get_args
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from interp.analyses.direct_copying import OnTexts, direct_scores
 from interp.analyses.folded import Embedding
 from interp.analyses.intervals import mean_interval
 from interp.analyses.ov_copying import in_top, ov_eigenvalue_scores, tokens_to_copy
-from interp.analyses.repeated import Progress, RepeatedText, repeated_text
+from interp.analyses.repeated import LeftOut, Progress, RepeatedText, repeated_text, texts_read
 from interp.analyses.vocabulary import distinct_texts
 from interp.errors import UsageError
 from interp.models.prompt_formats import PrefixPolicy
@@ -81,14 +81,15 @@ class CopyingScores(Result, kind="copying.heads"):
 
     def summary(self) -> list[str]:
         """Of each score, the median over heads, the highest heads and the lowest."""
-        lines = [f"{self.title} of {self[self.metrics[0]].size} heads, {self._text()}"]
+        lines = [f"{self.title} of {self[self.metrics[0]].size} heads, {self.source}"]
         lines += [self._line(name) for name in self.metrics]
         return [*lines, f"  {self.caution}"]
 
-    def _text(self) -> str:
+    @property
+    def source(self) -> str:
+        """What the scores were taken from, in words."""
         asked = self.settings
-        texts = f"{asked['n_seqs']} random texts of 2 × {asked['seq_len']} tokens"
-        return f"embedding {asked['embedding']}, {texts}, prefix {asked['prefix']}"
+        return f"embedding {asked['embedding']}, {texts_read(asked, repeats=2)}, prefix {asked['prefix']}"
 
     def _line(self, metric: str, count: int = 4) -> str:
         known = self.to_frame().dropna(subset=[metric]).sort_values(metric, kind="stable", ascending=False)
@@ -116,6 +117,7 @@ def copying_scores(
     prefix: PrefixPolicy = "doc",
     max_bytes: int = 256 * 2**20,
     progress: Progress | None = None,
+    **left_out: Unpack[LeftOut],
 ) -> CopyingScores:
     """The copying scores of every head; `which` leaves some out (`raised_share` costs the most).
 
@@ -123,7 +125,8 @@ def copying_scores(
     block 0 where the token is the whole text behind the prefix, which layer 0 does not read (NaN). `ioi_copy` always
     takes the latter, for `tokens`: ids or texts of one token; by default the names of people that are one token behind
     a space, or 50 random ones where the tokenizer has fewer than 10 of these. Texts are those of
-    `score_heads(repeats=2)`. About `max_bytes` of logits are held at once.
+    `score_heads(repeats=2)`; `left_out` are tokens that these never hold (`LeftOut`). About `max_bytes` of logits are
+    held at once.
 
     Raises `UsageError` for a post-norm model, whose heads have no direct path to the logits; for a score, an embedding
     or a token that does not exist; for a `top_k` outside the vocabulary; for texts longer than the context.
@@ -133,7 +136,8 @@ def copying_scores(
     on_texts: list[OnTexts] = [score for score in get_args(OnTexts) if score in which]
     text = None
     if on_texts:
-        text = repeated_text(model, seq_len=seq_len, repeats=2, n_seqs=n_seqs, seed=seed, prefix=prefix)
+        layout = {"seq_len": seq_len, "repeats": 2, "n_seqs": n_seqs}
+        text = repeated_text(model, **layout, seed=seed, prefix=prefix, **left_out)
     step = _counted(progress, model.config.n_layers * (len(which) - len(on_texts) + n_seqs * bool(on_texts)))
     asked = {"which": list(which), "embedding": embedding, "tokens": ids, "top_k": top_k}
     arrays: dict[str, NamedArray] = {}
@@ -142,14 +146,18 @@ def copying_scores(
         arrays |= {score: NamedArray(values, GRID) for score, values in scores.items()}
     if text is not None:
         by_text = direct_scores(model, text, on_texts, max_bytes=max_bytes, step=step)
-        arrays |= _on_texts(by_text, text, model.config.d_vocab)
+        arrays |= _on_texts(by_text, text, model.config.d_vocab, seed)
     if ids:
         copied, suppressed = in_top(model, ids, top_k=top_k, prefix=prefix, max_bytes=max_bytes, step=step)
-        arrays |= _on_tokens(copied, suppressed, ids)
+        arrays |= _on_tokens(copied, suppressed, ids, seed)
     return CopyingScores(
         arrays=arrays,
         axes={"copied_token": distinct_texts(model, ids)} if ids else {},
-        settings={**asked, "seq_len": seq_len, "n_seqs": n_seqs, "seed": seed, "prefix": prefix},
+        settings={
+            **asked,
+            **{"seq_len": seq_len, "n_seqs": n_seqs, "seed": seed, "prefix": prefix},
+            **({} if text is None else text.settings),
+        },
         provenance=provenance(model.provenance, tokens=None if text is None else text.tokens, prefix=prefix, seed=seed),
     )
 
@@ -181,31 +189,33 @@ def _counted(progress: Progress | None, total: int) -> Callable[..., None]:
     return step
 
 
-def _on_texts(by_text: Mapping[OnTexts, np.ndarray], text: RepeatedText, d_vocab: int) -> dict[str, NamedArray]:
+def _on_texts(
+    by_text: Mapping[OnTexts, np.ndarray], text: RepeatedText, d_vocab: int, seed: int
+) -> dict[str, NamedArray]:
     """Means over texts, their intervals, and the values of every text, [layer, head, text]."""
     arrays = {"tokens": NamedArray(text.tokens.numpy(), ("text", "position"))}
     for score, values in by_text.items():
-        arrays |= _mean(score, values)
+        arrays |= _mean(score, values, seed)
         arrays[f"{score}_by_text"] = NamedArray(values, (*GRID, "text"))
     if "raised_share" in by_text:  # half of seq_len + 1 tokens have been read at a row, on average
         arrays["raised_share_chance"] = NamedArray((text.seq_len + 1) / d_vocab - 1, ())
     return arrays
 
 
-def _on_tokens(copied: np.ndarray, suppressed: np.ndarray, ids: Sequence[int]) -> dict[str, NamedArray]:
+def _on_tokens(copied: np.ndarray, suppressed: np.ndarray, ids: Sequence[int], seed: int) -> dict[str, NamedArray]:
     """Shares of tokens, their intervals, and which tokens they are; NaN for layer 0."""
     arrays = {"copied_token_id": NamedArray(ids, ("copied_token",))}
     for score, name, values in (("ioi_copy", "copied", copied), ("ioi_copy_negative", "suppressed", suppressed)):
         counted = values.astype(np.float64)
         counted[0] = np.nan
-        arrays |= _mean(score, counted)
+        arrays |= _mean(score, counted, seed)
         arrays[name] = NamedArray(values, (*GRID, "copied_token"))
     return arrays
 
 
-def _mean(score: str, values: np.ndarray) -> dict[str, NamedArray]:
+def _mean(score: str, values: np.ndarray, seed: int) -> dict[str, NamedArray]:
     """The mean over the last axis and the bounds of its interval."""
-    low, high = mean_interval(values)
+    low, high = mean_interval(values, seed=seed)
     return {
         score: NamedArray(values.mean(-1), GRID),
         f"{score}_low": NamedArray(low, GRID),

@@ -94,7 +94,7 @@ def direct_scores(
 
 
 def _texts_at_once(model: "Transformer", text: RepeatedText, max_bytes: int) -> int:
-    """As many texts as z of all layers has room for in half of the memory."""
+    """As many texts as z of all layers has room for in half of the memory: it is kept, where patterns are not."""
     config = model.config
     kept = config.n_layers * config.n_heads * config.d_head * text.tokens.shape[1] * model.embed.element_size()
     return max(1, max_bytes // (2 * kept))

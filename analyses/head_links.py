@@ -38,7 +38,7 @@ from interp.analyses.ablation_sets import Controlled, Sets
 from interp.analyses.components import Component, Head, HeadName, heads_of
 from interp.analyses.induction import pattern_scores
 from interp.analyses.reference_values import recorded
-from interp.analyses.repeated import LeftOut, Progress, RepeatedText, repeated_text
+from interp.analyses.repeated import LeftOut, Progress, RepeatedText, repeated_text, texts_read
 from interp.edits import Edit, Selected
 from interp.errors import UsageError
 from interp.hooks import HookPoint, Hooks
@@ -102,8 +102,7 @@ class HeadLinks(Controlled, kind="heads.links"):
         return [*lines, f"  {self.caution}"]
 
     def _text(self) -> str:
-        asked = self.settings
-        return f"{asked['n_seqs']} random texts of {asked['repeats']} × {asked['seq_len']} tokens"
+        return texts_read(self.settings)
 
 
 @torch.no_grad()

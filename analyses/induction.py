@@ -152,7 +152,10 @@ def _side_by_side(blocks: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _texts_at_once(model: "Transformer", text: RepeatedText, max_bytes: int) -> int:
-    """How many texts one forward pass takes: as many as the patterns of one layer have room for, split evenly."""
+    """How many texts one forward pass takes: as many as the patterns of one layer have room for, split evenly.
+
+    One layer's are held at a time, unlike what `direct_copying` keeps of all layers.
+    """
     n_seqs, length = text.tokens.shape
     most = max(1, max_bytes // (model.config.n_heads * length**2 * model.embed.element_size()))
     if model.device.type == "cpu":

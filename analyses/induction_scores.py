@@ -1,12 +1,12 @@
 """What a scoring of heads on repeated texts returns: means over texts, how sure they are, and the pictures of them."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from interp.analyses.intervals import mean_interval, ratio_interval, standard_error
+from interp.analyses.intervals import bracketed, mean_interval, ratio_interval, standard_error
 from interp.analyses.pattern_scores import SCORES
+from interp.analyses.repeated import texts_read
 from interp.named import NamedArray
 from interp.results import Result
 
@@ -66,9 +66,7 @@ class InductionScores(Result, kind="induction.heads"):
         )
 
     def _text(self) -> str:
-        asked = self.settings
-        texts = f"{asked['n_seqs']} {'random ' if asked['text'] == 'random' else ''}texts"
-        return f"{texts} of {_span(asked['repeats'])} × {_span(asked['seq_len'])} tokens"
+        return texts_read(self.settings)
 
     def summary(self) -> list[str]:
         """The best heads, one a line, and how common they are."""
@@ -76,22 +74,13 @@ class InductionScores(Result, kind="induction.heads"):
         lines = [f"{self.title}: {self._text()}, prefix {self.settings.get('prefix')}"]
         lines += [
             f"  {f'{row.layer}.{row.head}':>6}  prefix matching {row.prefix_matching:.3f}"
-            f"{_between(row.prefix_matching_low, row.prefix_matching_high)}  previous {row.previous_token:.3f}"
+            f"{bracketed(row.prefix_matching_low, row.prefix_matching_high, 3)}  previous {row.previous_token:.3f}"
             f"  duplicate {row.duplicate_token:.3f}  current {row.current_token:.3f}  sink {row.sink:.3f}"
             for row in self.ranked(8).itertuples()
         ]
         above = [f"{int((matching > level).sum())} above {level}" for level in (0.4, 0.2)]
         lines.append(f"  of {matching.size} heads: {', '.join(above)}; uniform attention would score {even:.4f}")
         return [*lines, *(f"  {note}" for note in self.notes), f"  {self.caution}"]
-
-
-def _span(value: object) -> str:
-    """A number that all texts share, or the smallest and the largest."""
-    return f"{min(value)}–{max(value)}" if isinstance(value, Sequence) else str(value)
-
-
-def _between(low: float, high: float) -> str:
-    return "" if np.isnan(low) else f" [{low:.3f}, {high:.3f}]"
 
 
 def score_arrays(by_text: dict[str, np.ndarray], seed: int) -> dict[str, NamedArray]:

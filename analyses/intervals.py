@@ -62,3 +62,8 @@ def share_interval(successes: np.ndarray, count: np.ndarray, *, level: float = L
         middle = (share + z2 / (2 * count)) / (1 + z2 / count)
         reach = np.sqrt(z2 * (share * (1 - share) + z2 / (4 * count)) / count) / (1 + z2 / count)
     return np.clip(middle - reach, 0, 1), np.clip(middle + reach, 0, 1)  # rounding may lead out
+
+
+def bracketed(low: float, high: float, places: int) -> str:
+    """` [0.12, 0.34]` to stand behind a value; nothing where there is no interval."""
+    return "" if np.isnan(low) else f" [{low:.{places}f}, {high:.{places}f}]"

@@ -31,7 +31,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp import pair_words
-from interp.analyses.folded import Embedding, embeddings, folded_heads, written_through
+from interp.analyses.folded import Embedding, embeddings, folded_heads, wide, written_through
 from interp.analyses.repeated import ordinary_tokens
 from interp.analyses.vocabulary import token_id, tokenizer_of
 from interp.errors import UsageError
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from interp.models.transformer import Transformer
 
 FEWEST_NAMES, DRAWN = 10, 50
+BLOCK = 2048  # tokens of the vocabulary at a time: few rows have less than k better ones in the first, and need another
 
 
 @torch.no_grad()
@@ -127,8 +128,8 @@ def in_top(
     for layer in range(config.n_layers):
         if layer > 0:
             added = _added_alone(model, layer, states)
-            ranked = _ranks(model, added.flatten(0, 1), chosen.repeat(config.n_heads), max_bytes)
-            found[:, layer] = (ranked <= top_k).view(2, config.n_heads, -1).cpu().numpy()
+            among = _among_top(model, added.flatten(0, 1), chosen.repeat(config.n_heads), top_k, max_bytes)
+            found[:, layer] = among.view(2, config.n_heads, -1).cpu().numpy()
         step()
     return found
 
@@ -146,10 +147,10 @@ def _added_alone(
     return said if block.ln1_post is None else block.ln1_post.normalize(said)
 
 
-def _ranks(
-    model: "Transformer", added: Float[Tensor, "row d_model"], ids: Int[Tensor, "row"], max_bytes: int
-) -> Int[Tensor, "sign row"]:
-    """The rank of each row's token in the logits of what is added, and of its reverse; equals count as before it.
+def _among_top(
+    model: "Transformer", added: Float[Tensor, "row d_model"], ids: Int[Tensor, "row"], top_k: int, max_bytes: int
+) -> Bool[Tensor, "sign row"]:
+    """Whether each row's token is among the top k in the logits of what is added, and of its reverse.
 
     But for biases a norm turns with the sign of what it reads, so that one product with the unembedding serves both.
     """
@@ -157,11 +158,30 @@ def _ranks(
     if model.ln_final is not None:
         nothing = model.ln_final.normalize(nothing)
         added = model.ln_final.normalize(added) - nothing
-    constant = linear(nothing, model.W_U.mT, model.unembed_bias)
-    size = max(1, max_bytes // (3 * 4 * model.config.d_vocab))
-    ranks = []
-    for rows, tokens in zip(torch.split(added, size), torch.split(ids.to(added.device), size), strict=True):
-        logits = linear(rows, model.W_U.mT)
-        both = (torch.add(constant, logits, alpha=sign) for sign in (1, -1))
-        ranks.append(torch.stack([(said >= said.gather(-1, tokens[:, None])).count_nonzero(-1) for said in both]))
-    return torch.cat(ranks, -1)
+    constant = wide(linear(nothing, model.W_U.mT, model.unembed_bias)[0])
+    size = max(1, max_bytes // (4 * 4 * BLOCK))
+    parts = zip(torch.split(added, size), torch.split(ids.to(added.device), size), strict=True)
+    return torch.cat([_ahead(model.W_U.mT, constant, wide(rows), tokens, top_k) < top_k for rows, tokens in parts], -1)
+
+
+def _ahead(
+    words: Float[Tensor, "d_vocab d_model"],
+    constant: Float[Tensor, "d_vocab"],
+    rows: Float[Tensor, "row d_model"],
+    ids: Int[Tensor, "row"],
+    enough: int,
+) -> Int[Tensor, "sign row"]:
+    """How many other tokens are as high as each row's own; a row that has `enough` of them is not followed further."""
+    own = torch.linalg.vecdot(rows, wide(words[ids]))
+    found = torch.zeros(2, len(rows), dtype=torch.long, device=rows.device)
+    for start in range(0, len(words), BLOCK):
+        left = (found < enough).any(0).nonzero()[:, 0]
+        if len(left) == 0:
+            break
+        block = slice(start, start + BLOCK)
+        logits, others = linear(rows[left], wide(words[block])), torch.arange(len(words), device=ids.device)[block]
+        itself = others == ids[left, None]
+        for place, sign in enumerate((1, -1)):
+            lead = torch.add(constant[block], logits, alpha=sign) >= (constant[ids] + sign * own)[left, None]
+            found[place, left] += (lead & ~itself).count_nonzero(-1)
+    return found

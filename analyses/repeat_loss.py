@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
-from interp.analyses.intervals import mean_interval, standard_error
+from interp.analyses.intervals import bracketed, mean_interval, standard_error
 from interp.analyses.losses import losses_by_text
 from interp.analyses.repeated import LeftOut, Progress, RepeatedText, repeated_text
 from interp.models.prompt_formats import PrefixPolicy
@@ -61,13 +61,9 @@ class RepeatLoss(Result, kind="induction.repeat_loss"):
         """The mean loss of each repeat, one a line, with what it gains on the first."""
         lines = [f"{self.title}, nats a token:"]
         for row in self.to_frame(("repeat",)).itertuples():
-            gained = f"  {row.gain:.2f}{_between(row.gain_low, row.gain_high)} better" if row.repeat > 1 else ""
-            lines.append(f"  repeat {row.repeat}  {row.mean:.2f}{_between(row.mean_low, row.mean_high)}{gained}")
+            gained = f"  {row.gain:.2f}{bracketed(row.gain_low, row.gain_high, 2)} better" if row.repeat > 1 else ""
+            lines.append(f"  repeat {row.repeat}  {row.mean:.2f}{bracketed(row.mean_low, row.mean_high, 2)}{gained}")
         return [*lines, f"  {self.caution}"]
-
-
-def _between(low: float, high: float) -> str:
-    return "" if np.isnan(low) else f" [{low:.2f}, {high:.2f}]"
 
 
 def repeat_loss(

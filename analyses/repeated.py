@@ -25,7 +25,7 @@ from torch import Tensor
 from interp.analyses.vocabulary import tokenizer_of
 from interp.errors import UsageError
 from interp.models.prompt_formats import PrefixPolicy
-from interp.selection import whole_numbers
+from interp.selection import is_whole, whole_numbers
 
 if TYPE_CHECKING:
     from interp.models.transformer import Transformer
@@ -76,8 +76,36 @@ class RepeatedText:
         return range(start, start + self.seq_len - 1)
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 document`, `2 documents`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def texts_read(settings: Mapping[str, object], repeats: int | None = None) -> str:
+    """The repeated texts that a result was made from, in words; its settings say how many of what length.
+
+    Where texts differ, a setting lists its values: the smallest and the largest are told.
+    """
+    kind = "random text" if settings.get("text", "random") == "random" else "text"
+    times, length = _span(settings["repeats"] if repeats is None else repeats), _span(settings["seq_len"])
+    return f"{counted(int(str(settings['n_seqs'])), kind)} of {times} × {length} tokens"
+
+
+def _span(value: object) -> str:
+    """A number that all texts share, or the smallest and the largest."""
+    return f"{min(value)}–{max(value)}" if isinstance(value, Sequence) else str(value)
+
+
+def check_whole(**numbers: int) -> None:
+    """Raises `UsageError` for what is no whole number, naming it."""
+    for name, number in numbers.items():
+        if not is_whole(number):
+            raise UsageError(f"{name} is {number!r}; expected a whole number.")
+
+
 def check_layout(seq_len: int, repeats: int, prefix_len: int) -> None:
     """Raises `UsageError` unless there is a sequence of at least 2 tokens that stands there at least twice."""
+    check_whole(seq_len=seq_len, repeats=repeats, prefix_len=prefix_len)
     if seq_len < 2 or repeats < 2 or prefix_len < 0:
         raise UsageError(
             f"A repeated text needs seq_len ≥ 2, repeats ≥ 2 and prefix_len ≥ 0, "
@@ -101,6 +129,7 @@ def repeated_tokens(
 ) -> Int[Tensor, "batch pos"]:
     """`n_seqs` texts of `repeats` times the same `seq_len` tokens out of `pool`, none twice, behind the prefix."""
     check_layout(seq_len, repeats, len(prefix))
+    check_whole(n_seqs=n_seqs, seed=seed)
     if n_seqs < 1 or seed < 0:
         raise UsageError(f"Expected n_seqs ≥ 1 and a seed ≥ 0, and got n_seqs={n_seqs}, seed={seed}.")
     if seq_len > len(pool):
@@ -124,6 +153,7 @@ def ordinary_tokens(
     counts by id; without counts, by id alone. Raises `UsageError` where ids say nothing of frequency, and for counts
     that are not one number ≥ 0 for each id.
     """
+    check_whole(exclude_most=exclude_most, exclude_least=exclude_least)
     if exclude_most < 0 or exclude_least < 0:
         raise UsageError(
             f"exclude_most and exclude_least are numbers of tokens, not {exclude_most} and {exclude_least}."

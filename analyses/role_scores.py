@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from interp.analyses.atlas_copying import COPYING
 from interp.analyses.documents import Document
 from interp.analyses.induction import InductionScores
 from interp.analyses.repeated import Progress
 from interp.analyses.role_sentences import Twice, attractor_sentences, pronoun_sentences
-from interp.analyses.scored_texts import scored_texts
+from interp.analyses.scored_texts import LARGEST, longest_text, scored_texts
 from interp.analyses.text_scores import SUMS, NaturalText, natural_text, sentence_text
 from interp.errors import UsageError, nearest
 from interp.models.prompt_formats import PrefixPolicy
@@ -76,7 +77,7 @@ NATURAL = (*(name for name in SUMS if name != "reach"), "distance_sink_free", "e
 READ = tuple(name for kind in SENTENCES.values() for name in kind.queries)
 """Scores of sentences, each there in either order too."""
 ORDERED = tuple(f"{name}_{order}" for name in READ for order in ORDERS)
-SCORES = ("strength", *RANDOM, "prefix_matching_sink_free", *NATURAL, *READ, *ORDERED)
+SCORES = ("strength", *RANDOM, "prefix_matching_sink_free", *NATURAL, *READ, *ORDERED, *COPYING)
 """All that heads can be ordered by."""
 
 
@@ -140,6 +141,11 @@ def document_texts(
     room = model.config.n_ctx - len(before)
     if not 2 <= length <= room:
         raise UsageError(f"doc_len is {length}: expected 2 to {room}, what the context holds behind the prefix.")
+    if length > (most := longest_text(model.config.n_heads) - len(before)):
+        raise UsageError(
+            f"doc_len is {length}: the patterns of one such text would take more than {LARGEST / 2**30:.0f} GiB. "
+            f"Read at most {most} tokens of each document."
+        )
     texts = []
     for document in documents:
         ids = model.tokenizer.prompt_ids(document.text, prefix)  # one that opens with the prefix gets no second one

@@ -5,6 +5,7 @@ is found.
 """
 
 from collections.abc import Iterator, Sequence
+from math import isqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,13 +17,22 @@ from torch.nn.functional import pad
 from interp.analyses.induction import ROWS_IN_CACHE
 from interp.analyses.pattern_scores import reduced_patterns
 from interp.analyses.repeated import Progress
-from interp.analyses.text_scores import ScoredText, uniform_pattern, weighted_sums
+from interp.analyses.text_scores import SUMS, ScoredText, uniform_pattern, weighted_sums
 
 if TYPE_CHECKING:
     from interp.models.transformer import Transformer
 
 AT_ONCE = 4
 """A pattern, its entropies, and weights that take about as much once more: arrays of that size at a time."""
+LARGEST = 4 * 2**30
+"""Bytes that a single text may take, whose patterns and weights are always held whole."""
+WEIGHTS = 3 * len(SUMS)
+"""Arrays of the size of one head's pattern that the weights of one text are while they are made."""
+
+
+def longest_text(n_heads: int) -> int:
+    """How many tokens the longest text may have, its prefix among them."""
+    return isqrt(LARGEST // (4 * (AT_ONCE * n_heads + WEIGHTS)))
 
 
 @torch.no_grad()

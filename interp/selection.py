@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Iterable, Sequence
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -19,6 +20,11 @@ def indices(selection: Index, size: int, what: str) -> list[int]:
         problem = f"{outside[0]} lies outside" if outside else "nothing is selected"
         raise UsageError(f"For {what}, {problem}; there are 0 to {size - 1}, or -1 for the last.")
     return [index % size for index in wanted]
+
+
+def is_whole(number: object) -> bool:
+    """Whether this is a whole number of any library; True and 6.0 are none."""
+    return isinstance(number, Integral) and not isinstance(number, bool)
 
 
 def whole_numbers(selection: "int | Sequence[int] | Tensor", what: str) -> list[int]:

@@ -1,13 +1,14 @@
 """`interp heads`: the atlas of all attention heads, and what it costs to take the strongest away."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from interp.apps.cli.options import Common, with_common
 
 if TYPE_CHECKING:
+    import pandas as pd
     from rich.console import RenderableType
 
     from interp.analyses.atlas import HeadAtlas
@@ -28,6 +29,14 @@ COLUMNS = {
     "distance": ("distance",),
 }
 """Headings, and the scores below them: the first that the model has."""
+COPIED = {
+    "OV copying": "ov_eigenvalue",
+    "OV centred": "ov_eigenvalue_centred",
+    "next logit": "behavioural",
+    "IOI copy": "ioi_copy",
+    "IOI suppressed": "ioi_copy_negative",
+}
+"""Headings of the table of what heads copy, and its scores."""
 
 EPILOG = """\b
 Examples:
@@ -41,7 +50,7 @@ Examples:
 @with_common()
 def heads(
     sort: Annotated[
-        str, typer.Option(metavar="SCORE", help="Highest first: strength, or a score such as agreement or entropy.")
+        str, typer.Option(metavar="SCORE", help="Highest first: strength, or a score such as agreement or ioi_copy.")
     ] = "strength",
     role: Annotated[
         str | None, typer.Option(metavar="ROLE", help='Only heads of this role: induction, "previous token", …')
@@ -53,6 +62,9 @@ def heads(
     controls: Annotated[
         int, typer.Option(metavar="N", min=1, help="Sets of other heads of the same layers, to compare.")
     ] = 20,
+    seq_len: Annotated[int, typer.Option(metavar="N", min=2, help="Random tokens in the repeated sequence.")] = 50,
+    repeats: Annotated[int, typer.Option(metavar="N", min=2, help="How often the sequence stands.")] = 2,
+    n_seqs: Annotated[int, typer.Option(metavar="N", min=1, help="Sequences to average over.")] = 16,
     documents: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Texts to read instead of ours: a .txt file, or a folder.")
     ] = None,
@@ -72,17 +84,22 @@ def heads(
     from interp.analyses.documents import read_documents
     from interp.analyses.head_roles import check_role
     from interp.analyses.role_scores import check_score
-    from interp.apps.cli.session import deliver, load_model, working
+    from interp.apps.cli.session import check_ablate_top, deliver, load_model, working
 
     check_score(sort)
     chosen = None if role is None else check_role(role)
     texts = None if documents is None else read_documents(documents)
     model = load_model(common)
+    check_ablate_top(model, ablate_top)
     from interp.analyses.atlas import head_atlas
+    from interp.apps.cli.induction_study import fewer_texts
 
     with working("Looking where heads look", common) as progress:
         atlas = head_atlas(
             model,
+            seq_len=seq_len,
+            repeats=repeats,
+            n_seqs=n_seqs,
             documents=texts,
             n_documents=n_documents,
             doc_len=doc_len,
@@ -92,39 +109,44 @@ def heads(
             progress=progress,
         )
     everything = atlas.ranked(atlas["role"].size, by=sort, role=chosen)
-    parts: list[RenderableType] = [_drawn(atlas, sort, chosen, top), "", *atlas.summary()]
+    drawn = [_drawn(atlas, sort, chosen, top), *_copied(atlas, everything.head(top))]
+    parts: list[RenderableType] = [*drawn, "", *atlas.summary()]
     first = [(int(row.layer), int(row.head)) for row in everything.head(ablate_top).itertuples()]
     if not first:
         deliver(atlas, everything, parts, common, "heads")
         return
-    without = _without(model, first, controls, common)
+    layout = {"repeats": repeats, **fewer_texts(seq_len, n_seqs)}
+    without = _without(model, first, layout, controls, common)
     others = {"ablation": (without, without.to_frame())}
     deliver(atlas, everything, [*parts, "", *without.summary()], common, "heads", others)
 
 
-def _without(model: "Transformer", first: list[tuple[int, int]], controls: int, common: Common) -> "HeadAblation":
+def _without(
+    model: "Transformer", first: list[tuple[int, int]], layout: dict[str, int], controls: int, common: Common
+) -> "HeadAblation":
     """What it costs to take these heads away."""
     from interp.analyses.head_ablation import ablate_heads
     from interp.apps.cli.session import working
 
     with working("Taking heads away, and others to compare", common) as progress:
-        return ablate_heads(model, first, controls=controls, seed=common.seed, prefix=common.prefix, progress=progress)
+        how: dict[str, Any] = {**layout, "controls": controls, "seed": common.seed, "prefix": common.prefix}
+        return ablate_heads(model, first, progress=progress, **how)
 
 
 def _drawn(atlas: "HeadAtlas", sort: str, role: str | None, top: int) -> "RenderableType":
-    from interp.apps.cli.output import table
+    from interp.apps.cli.output import number, table
 
     shown = {head: next((name for name in names if name in atlas), None) for head, names in COLUMNS.items()}
     columns = {head: name for head, name in shown.items() if name is not None}
-    if sort != "strength" and sort not in columns.values():
+    if sort != "strength" and sort not in (*columns.values(), *COPIED.values()):
         columns = {sort.replace("_", " "): sort, **columns}
     rows = [
         (
             f"{row['layer']}.{row['head']}",
             str(row["kv_head"]),
             row["role"],
-            f"{row['strength']:.2f}",
-            *(_number(row[name], 1 if "distance" in name else 3) for name in columns.values()),
+            number(row["strength"], 2),
+            *(number(row[name], 1 if "distance" in name else 3) for name in columns.values()),
         )
         for row in atlas.ranked(top, by=sort, role=role).to_dict(orient="records")
     ]
@@ -133,6 +155,15 @@ def _drawn(atlas: "HeadAtlas", sort: str, role: str | None, top: int) -> "Render
     return table(["head", "KV>", "role", "strength>", *(f"{head}>" for head in columns)], rows, title)
 
 
-def _number(value: float, places: int) -> str:
-    """A number without the sign of a nought; a dash where no text had a value."""
-    return "–" if value != value else f"{round(value, places) + 0.0:.{places}f}"
+def _copied(atlas: "HeadAtlas", heads: "pd.DataFrame") -> "list[RenderableType]":
+    """What the same heads copy, behind an empty line; nothing for a model without copying scores."""
+    from interp.apps.cli.output import number, table
+
+    if not all(name in atlas for name in COPIED.values()):
+        return []
+    rows = [
+        (f"{row['layer']}.{row['head']}", *(number(row[name]) for name in COPIED.values()))
+        for row in heads.to_dict(orient="records")
+    ]
+    title = "What they copy: eigenvalues from −1 to 1, a logit above the mean, shares of tokens"
+    return ["", table(["head", *(f"{heading}>" for heading in COPIED)], rows, title)]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from interp.analyses.components import Component, Head, heads_of
@@ -14,7 +15,7 @@ from interp.analyses.induction import InductionScores, score_heads
 from interp.analyses.removal import Method
 from interp.analyses.repeat_loss import repeat_loss
 from interp.apps.cli.options import Common
-from interp.apps.cli.session import working
+from interp.apps.cli.session import check_ablate_top, working
 from interp.errors import UsageError
 from interp.results import Result
 
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 COPIES: tuple[Score, ...] = ("ov_eigenvalue", "behavioural", "ioi_copy")
 ABLATED = {"seq_len": 25, "n_seqs": 8}
-"""Texts on which heads are taken away, at most so long and so many: every set of heads reads them all."""
-FEEDERS = 2  # previous-token heads whose links are tested
+"""The longest sequence, and the most of them, on which heads are taken away: every set of heads reads them all."""
+FEEDERS = 2  # previous-token heads whose links into each tested head are blocked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +54,13 @@ class Request:
         return {**layout, **left_out, "seed": common.seed, "prefix": common.prefix}
 
     def fewer_texts(self, common: Common) -> dict[str, Any]:
-        """Those on which heads are taken away."""
-        layout = {"seq_len": min(self.seq_len, ABLATED["seq_len"]), "n_seqs": ABLATED["n_seqs"]}
-        return {**self.texts(common), **layout}
+        """Those on which heads are taken away; never a single one, which has no other to lend it a mean."""
+        return {**self.texts(common), **fewer_texts(self.seq_len, self.n_seqs)}
+
+
+def fewer_texts(seq_len: int, n_seqs: int) -> dict[str, int]:
+    """How many texts of what length stand in for so many where heads are taken away, at least two."""
+    return {"seq_len": min(seq_len, ABLATED["seq_len"]), "n_seqs": max(2, min(n_seqs, ABLATED["n_seqs"]))}
 
 
 @dataclass
@@ -74,7 +79,7 @@ def study(model: "Transformer", asked: Request, common: Common) -> Findings:
         found = Findings(score_heads(model, **asked.texts(common), progress=progress))
     with working("Measuring what repetition is worth", common) as progress:
         found.others["repeat_loss"] = repeat_loss(model, **asked.texts(common), progress=progress)
-    _copying(model, found, common)
+    _copying(model, found, asked, common)
     tested = named or _best(model, found.scores, asked.ablate_top)
     if tested:
         with working("Taking heads away, and others to compare", common) as progress:
@@ -91,9 +96,7 @@ def study(model: "Transformer", asked: Request, common: Common) -> Findings:
 
 def _checked(model: "Transformer", asked: Request, common: Common) -> tuple[Component, ...]:
     """The heads that the request names, none where it takes the best. Raises `UsageError` for what cannot be done."""
-    count = model.config.n_layers * model.config.n_heads
-    if asked.ablate_top > count:
-        raise UsageError(f"--ablate-top is {asked.ablate_top}; this model has {count} heads.")
+    check_ablate_top(model, asked.ablate_top)
     if asked.documents is not None:
         documents_as_tokens(model, asked.documents, length=Places().length, prefix=common.prefix)
     return () if asked.ablate is None else heads_of(model, [word.strip() for word in asked.ablate.split(",")])
@@ -117,34 +120,42 @@ def _unless_refused(found: Findings, name: str, what: str, run: Callable[[], Res
         found.notes.append(f"No {what}: {reason}")
 
 
-def _copying(model: "Transformer", found: Findings, common: Common) -> None:
-    """What each head copies."""
+def _copying(model: "Transformer", found: Findings, asked: Request, common: Common) -> None:
+    """What each head copies, on the random sequences that it was scored on."""
+    texts = {name: value for name, value in asked.texts(common).items() if name != "repeats"}
     with working("Measuring what heads copy", common) as progress:
-        how: dict[str, Any] = {"seed": common.seed, "prefix": common.prefix, "progress": progress}
-        _unless_refused(found, "copying", "copying scores", lambda: copying_scores(model, which=COPIES, **how))
+        run = partial(copying_scores, model, which=COPIES, progress=progress, **texts)
+        _unless_refused(found, "copying", "copying scores", run)
 
 
 def _composed(
     model: "Transformer", found: Findings, receivers: Sequence[Component], asked: Request, common: Common
 ) -> None:
-    """Composition of all heads, and the links from the best previous-token heads below the receivers into these."""
+    """Composition of all heads, and the links into each receiver from the best previous-token heads below it."""
     with working("Composing heads", common) as progress:
         _unless_refused(
             found, "composition", "composition", lambda: composition(model, seed=common.seed, progress=progress)
         )
-    senders = _feeders(found.scores, below=min(receiver.layer for receiver in receivers))
-    if not senders:
-        found.notes.append("No links: a head of the first layer is among those tested, and reads from no other.")
-        return
+    groups: dict[tuple[Head, ...], list[Component]] = {}
+    for receiver in receivers:
+        groups.setdefault(_feeders(found.scores, receiver.layer), []).append(receiver)
+    if unfed := groups.pop((), None):
+        found.notes.append(f"No links into {_listed(unfed)}: heads of the first layer read from no other.")
     with working("Blocking the paths that feed them", common) as progress:
         how = {**asked.fewer_texts(common), "controls": asked.controls, "progress": progress}
-        _unless_refused(found, "links", "links", lambda: head_links(model, senders, receivers, **how))
+        for senders, fed in groups.items():
+            name, run = f"links_{'_'.join(map(str, fed))}", partial(head_links, model, senders, fed, **how)
+            _unless_refused(found, name if len(groups) > 1 else "links", f"links into {_listed(fed)}", run)
 
 
-def _feeders(scores: InductionScores, below: int) -> list[Head]:
+def _listed(heads: Sequence[Component]) -> str:
+    return ", ".join(map(str, heads))
+
+
+def _feeders(scores: InductionScores, below: int) -> tuple[Head, ...]:
     """The best previous-token heads of the layers below one."""
     ranked = scores.top("previous_token", scores["previous_token"].size)
-    return _heads_in(ranked[ranked["layer"] < below].head(FEEDERS))
+    return tuple(_heads_in(ranked[ranked["layer"] < below].head(FEEDERS)))
 
 
 def _in_context(
@@ -159,5 +170,5 @@ def _in_context(
         with working("Reading documents without the heads, and without others", common) as progress:
             found.others["in_context_ablation"] = ablate_heads(
                 model, tested, method=asked.method, controls=asked.controls, alone=False, documents=asked.documents,
-                progress=progress, **asked.fewer_texts(common),
+                random_texts=False, seed=common.seed, prefix=common.prefix, progress=progress,
             )  # fmt: skip

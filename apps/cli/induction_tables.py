@@ -3,9 +3,11 @@
 from typing import TYPE_CHECKING
 
 from interp.analyses.composition import Composition, Kind
+from interp.analyses.copying import CopyingScores
 from interp.analyses.pattern_scores import SCORES
+from interp.analyses.repeated import texts_read
 from interp.apps.cli.induction_study import COPIES, Findings
-from interp.apps.cli.output import table
+from interp.apps.cli.output import number, table
 from interp.results import Result
 
 if TYPE_CHECKING:
@@ -49,8 +51,16 @@ def parts(found: Findings, top: int) -> "list[RenderableType]":
     """The table of the best heads, notes, and the summary of every result that is not in the table."""
     further = [result for name, result in found.others.items() if name != "copying"]
     summaries = ["\n" + "\n".join(result.summary()) for result in further]
-    notes = [*found.scores.notes, *found.notes, found.scores.caution]
+    notes = [*_source(found), *found.scores.notes, *found.notes, found.scores.caution]
     return [_drawn(found, top), *(f"\n{note}" for note in notes), *summaries]
+
+
+def _source(found: Findings) -> list[str]:
+    """What the columns of copying scores come from."""
+    copying = found.others.get("copying")
+    if not isinstance(copying, CopyingScores):
+        return []
+    return [f"{', '.join(HEADINGS[name] for name in COPIES if name in copying)}: {copying.source}"]
 
 
 def _drawn(found: Findings, top: int) -> "RenderableType":
@@ -59,16 +69,15 @@ def _drawn(found: Findings, top: int) -> "RenderableType":
     rows = [
         (
             f"{row['layer']}.{row['head']}",
-            f"{row['prefix_matching']:.3f}",
+            number(row["prefix_matching"]),
             _between(row["prefix_matching_low"], row["prefix_matching_high"]),
-            *(f"{row[score]:.3f}" for score in SCORES[1:]),
-            *(f"{row[name]:+.3f}" for name in copied),
+            *(number(row[score]) for score in SCORES[1:]),
+            *(number(row[name], signed=True) for name in copied),
         )
         for row in frame.to_dict(orient="records")
     ]
     asked = found.scores.settings
-    text = f"{asked['n_seqs']} texts of {asked['repeats']} × {asked['seq_len']} random tokens"
-    title = f"Mean attention on {text}, prefix {asked['prefix']}, seed {asked['seed']}"
+    title = f"Mean attention on {texts_read(asked)}, prefix {asked['prefix']}, seed {asked['seed']}"
     names = [score.replace("_", " ") for score in SCORES]
     headings = [names[0], "95 %", *names[1:], *(HEADINGS[name] for name in copied)]
     return table(["head", *(f"{heading}>" for heading in headings)], rows, title)

@@ -178,6 +178,15 @@ def show_token(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
+def number(value: float, places: int = 3, *, signed: bool = False) -> str:
+    """A number without the sign of a nought; a dash where there is none.
+
+    >>> number(-0.0001), number(0.25, 1, signed=True), number(float("nan"))
+    ('0.000', '+0.2', '–')
+    """
+    return "–" if value != value else f"{round(value, places) + 0.0:{'+' if signed else ''}.{places}f}"
+
+
 @contextlib.contextmanager
 def staged(folder: Path) -> Iterator[Path]:
     """Yield a hidden folder; its files move to `folder` when the block ends well, and vanish otherwise.

@@ -37,6 +37,13 @@ def load_model(common: Common) -> "Transformer":
         )
 
 
+def check_ablate_top(model: "Transformer", count: int) -> None:
+    """Raises `UsageError` where a model has fewer heads than are to be taken away."""
+    heads = model.config.n_layers * model.config.n_heads
+    if count > heads:
+        raise UsageError(f"--ablate-top is {count}; this model has {heads} heads.")
+
+
 def points_of(common: Common) -> "PointTable":
     """The hook points of the model that the options name, from its configuration alone: no weights are read."""
     from interp.models.loading import read_config

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from interp.analyses.components import named
 from interp.analyses.head_ablation import TOGETHER
+from interp.analyses.repeated import texts_read
 from interp.apps.demo import texts
 from interp.apps.demo.figures import loss_curves, removal_bars, score_map, word_pattern
 from interp.apps.demo.questions import BEST, CONTROLS, Findings, InductionFinding
@@ -97,12 +98,11 @@ def _costs_alone(induction: InductionFinding) -> str:
 
 
 def _score_blocks(induction: InductionFinding, frames: "dict[str, pd.DataFrame]") -> list[Figure | Table]:
-    asked = induction.scores.settings
     uniform = share(float(induction.scores.at("uniform", score="prefix_matching")))
     ranking = (
-        f"All heads, ranked, on {asked['n_seqs']} texts of {asked['repeats']} × {asked['seq_len']} random tokens; the "
-        f"{BEST} marked ones are looked at below. Prefix matching and earlier occurrence are means over the second "
-        f"reading, the others over both. Looking everywhere alike would give a prefix matching of {uniform}."
+        f"All heads, ranked, on {texts_read(induction.scores.settings)}; the {BEST} marked ones are looked at "
+        "below. Prefix matching and earlier occurrence are means over the second reading, the others over both. "
+        f"Looking everywhere alike would give a prefix matching of {uniform}."
     )
     losses = "Mean loss in nats a token, each repeat from its second token on."
     curve = "Loss by place in the sequence, the first and the second time. Lower is better."
@@ -122,11 +122,7 @@ def _cause_blocks(induction: InductionFinding, frames: "dict[str, pd.DataFrame]"
         f"Where the best heads look most (the first position aside) at the second {token(again['reading'][0])}. How "
         f"often, over all second readings, that is the word that came next: {hits}."
     )
-    asked = induction.removal.settings
-    costs = (
-        f"Increase of the second-time loss in nats a token, on {asked['n_seqs']} texts of {asked['repeats']} × "
-        f"{asked['seq_len']} random tokens."
-    )
+    costs = f"Increase of the second-time loss in nats a token, on {texts_read(induction.removal.settings)}."
     return [
         Figure(word_pattern(induction), texts.PATTERN.format(head=named(induction.best[0])), min_width=560),
         Table("words", again, looked, WORD_COLUMNS),

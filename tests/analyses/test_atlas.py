@@ -8,7 +8,10 @@ import pytest
 import torch
 from tiny import CONFIGS, reference, tiny
 
+from interp.analyses import scored_texts
 from interp.analyses.atlas import HeadAtlas, head_atlas
+from interp.analyses.atlas_copying import COPYING, WHICH
+from interp.analyses.copying import copying_scores
 from interp.analyses.documents import Document, bundled
 from interp.analyses.head_roles import ACTIVE, IDLE, labelled, strengths
 from interp.analyses.induction import score_heads
@@ -77,6 +80,36 @@ class TestTheCircuitWrittenByHand:
         for name, uniform in zip(by_hand.scores, by_hand["uniform"], strict=True):
             assert by_hand.at(name, layer=0, head=0) == pytest.approx(uniform, rel=1e-4, abs=1e-6, nan_ok=True)
 
+    def test_what_its_heads_copy_stands_beside_where_they_look(self, by_hand: HeadAtlas) -> None:
+        alone = copying_scores(induction_circuit(), which=WHICH, seq_len=20, n_seqs=3)
+        for name in COPYING:
+            np.testing.assert_array_equal(by_hand[name], alone[name])
+        best = by_hand.ranked(1, by="behavioural")
+        assert (best["layer"][0], best["head"][0]) == InductionCircuit().induction
+        assert best["ioi_copy"][0] == 1
+        assert (
+            f"logit of the next token above the mean {best['behavioural'][0]:+.3f}"
+            in by_hand.figure().data[0].customdata[1][2]
+        )
+        assert "copying: from weights, on 3 random texts of 2 × 20 tokens" in "\n".join(by_hand.summary())
+
+    def test_one_document_is_one_document(self) -> None:
+        atlas = head_atlas(induction_circuit(), seq_len=9, n_seqs=1, n_documents=1, doc_len=64, copying=False)
+        assert "1 random text of 2 × 9 tokens, 1 document of 64 tokens" in atlas.summary()[0]
+        with pytest.raises(UsageError, match="they were not asked for"):
+            atlas.ranked(by="ioi_copy")
+
+
+def test_a_model_whose_heads_have_no_direct_path_has_no_copying_scores_and_says_why() -> None:
+    seen: list[tuple[int, int]] = []
+    asked = {"seq_len": 6, "n_seqs": 4, "prefix": "none"}
+    atlas = head_atlas(tiny(CONFIGS["post_norm"]), **asked, progress=lambda *at: seen.append(at))
+    assert not set(COPYING) & set(atlas.arrays)
+    assert "no head has a direct path" in "\n".join(atlas.summary())
+    assert seen[-1] == (8, 8)
+    with pytest.raises(UsageError, match="no head has a direct path"):
+        atlas.ranked(by="ov_eigenvalue")
+
 
 @pytest.mark.parametrize("name", ["grouped_query", "gelu_one_layer"])
 def test_a_model_without_a_tokenizer_is_given_random_text_alone(name: str, tmp_path: Path) -> None:
@@ -113,6 +146,15 @@ def test_what_cannot_be_read_is_refused(wrong: dict[str, object], message: str) 
         head_atlas(induction_circuit(), **settings)  # type: ignore[arg-type]  # wrong on purpose
 
 
+def test_documents_whose_patterns_would_fill_the_memory_are_refused_with_the_length_that_fits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert 4000 < scored_texts.longest_text(n_heads=9) < 5000
+    monkeypatch.setattr(scored_texts, "LARGEST", 50**2 * 4 * (4 * 4 + scored_texts.WEIGHTS))
+    with pytest.raises(UsageError, match="Read at most 49 tokens"):  # and one is the prefix
+        head_atlas(induction_circuit(), seq_len=9, n_seqs=1, doc_len=50)
+
+
 def test_documents_need_a_tokenizer() -> None:
     with pytest.raises(UsageError, match="without a tokenizer"):
         head_atlas(tiny(), prefix="none", documents=bundled())
@@ -128,7 +170,7 @@ def real(smollm2: "Transformer") -> HeadAtlas:
         smollm2, n_seqs=4, n_documents=3, doc_len=LENGTH, progress=lambda done, total: seen.append((done, total))
     )
     assert seen == sorted(seen)
-    assert seen[-1] == (4 + 3 + 2 * 48 + 2 * 40, 4 + 3 + 2 * 48 + 2 * 40)
+    assert seen[-1] == (4 + 4 + 3 + 2 * 48 + 2 * 40,) * 2
     return atlas
 
 

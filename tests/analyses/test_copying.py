@@ -290,6 +290,18 @@ def test_a_model_of_one_layer_is_scored_as_far_as_it_goes() -> None:
     assert any("share of tokens copied: no head has one" in line for line in scores.summary())
 
 
+def test_texts_leave_out_what_is_to_be_left_out_and_say_so() -> None:
+    scores = scored(tiny(), which=["behavioural"], exclude_least=50, counts=-np.arange(67.0) + 67)
+    assert scores["tokens"].max() < 67 - 50
+    assert scores.settings["exclude_least"] == 50
+
+
+def test_intervals_follow_the_seed_on_the_same_tokens() -> None:
+    first, second = (scored(tiny(), which=["ioi_copy"], top_k=30, seed=seed) for seed in (0, 1))
+    np.testing.assert_array_equal(first["ioi_copy"], second["ioi_copy"])
+    assert not np.array_equal(first["ioi_copy_low"], second["ioi_copy_low"], equal_nan=True)
+
+
 def test_progress_counts_up_to_its_total() -> None:
     calls: list[tuple[int, int]] = []
     scored(tiny(), max_bytes=1, progress=lambda done, total: calls.append((done, total)))
@@ -308,7 +320,7 @@ def test_progress_counts_up_to_its_total() -> None:
         ("grouped_query", {"tokens": [3, 3]}, "each once"),
         ("grouped_query", {"tokens": [67]}, "0 to 66"),
         ("grouped_query", {"seq_len": 5000}, "context is 8192"),
-        ("grouped_query", {"seq_len": 68}, "Cannot draw 68"),
+        ("grouped_query", {"seq_len": 68}, "too small to draw 68"),
     ],
 )
 def test_what_cannot_be_scored_is_refused_with_the_reason(

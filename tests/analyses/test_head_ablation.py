@@ -12,8 +12,9 @@ from tiny import BASE, tiny
 
 from interp.analyses import ablation_sweeps
 from interp.analyses.components import Component
-from interp.analyses.documents import Document
-from interp.analyses.head_ablation import TOGETHER, HeadAblation, ablate_heads
+from interp.analyses.documents import Document, bundled
+from interp.analyses.head_ablation import LENT, TOGETHER, HeadAblation, ablate_heads
+from interp.analyses.in_context import documents_as_tokens
 from interp.errors import BudgetError, UsageError
 from interp.models.circuits import Head, InductionCircuit
 from interp.models.constructed import induction_circuit
@@ -224,6 +225,36 @@ class TestOnACircuitWrittenByHand:
         stated = f"in-context score, 3 documents: {float(score.mean()):+.3f} with all heads"
         assert any(stated in line for line in found.summary())
         assert list(found.figure("in_context").data[0].x) == list(found["in_context_effect"])
+        asked = {"controls": 1, "method": "zero", "documents": documents}
+        alone = ablate_heads(model, ["1.2"], **asked, random_texts=False)
+        np.testing.assert_array_equal(alone["in_context"], found["in_context"])
+        assert "nll" not in alone
+        assert len(alone.to_frame()) == 1
+        assert set(alone.summary()) < {"Heads taken away (zero): effects in nats a token", *found.summary()}
+        assert list(alone.figure().data[0].x) == list(found["in_context_effect"])
+
+    @pytest.mark.parametrize("method", ["mean", "resample"])
+    def test_bundled_documents_lend_a_single_one_what_takes_a_heads_place(self, method: str) -> None:
+        model = induction_circuit(InductionCircuit(n_ctx=520))
+        mine = Document("mine", " ".join(np.random.default_rng(1).choice(LETTERS, 515)))
+        asked = {"seq_len": 4, "n_seqs": 2, "controls": 1, "method": method}
+        found = ablate_heads(model, ["1.2"], documents=[mine], **asked)
+        others = documents_as_tokens(model, bundled()[:LENT], length=500, prefix="doc")
+        lent = model.run_with_cache(others, ["blocks.1.attn.hook_z"])[1]["z", 1][:, :, 2]
+        ids = documents_as_tokens(model, [mine], length=500, prefix="doc")
+
+        def score(new: torch.Tensor) -> float:
+            def replace(z: torch.Tensor, _: object) -> torch.Tensor:
+                return torch.cat([z[:, :, :2], new.expand(1, -1, -1)[:, :, None], z[:, :, 3:]], 2)
+
+            logits = model.run_with_hooks(ids, [("blocks.1.attn.hook_z", replace)])
+            losses = -logits.log_softmax(-1)[0, :-1].gather(-1, ids[0, 1:, None])[:, 0]
+            return float(losses[499] - losses[49])
+
+        possible = [score(lent.mean(0))] if method == "mean" else [score(each) for each in lent]
+        assert min(abs(found["in_context"][0, 0] - each) for each in possible) < 1e-4
+        assert found.settings["lenders"] == tuple(each.name for each in bundled()[:LENT])
+        assert "1 document (heads replaced from 8 bundled ones)" in "".join(found.summary())
 
 
 @pytest.mark.parametrize(
@@ -233,6 +264,9 @@ class TestOnACircuitWrittenByHand:
         (["0.6"], {}, "an index from 0 to 5"),
         ([(0, -1)], {}, "an index from 0 to 5"),
         ([(0, 1, 2)], {}, "a layer and an index"),
+        ([(1.7, 0)], {}, "a layer and an index"),
+        ([("a", "b")], {}, "a layer and an index"),
+        (["0.1"], {"n_seqs": 4.0}, "n_seqs is 4.0; expected a whole number"),
         (["0.1", (0, 1)], {}, "each once"),
         ([], {}, "each once"),
         ("0.1", {}, "A list of components"),
@@ -240,6 +274,7 @@ class TestOnACircuitWrittenByHand:
         (["0.1"], {"controls": -1}, "controls=-1"),
         (["0.1"], {"n_seqs": 1}, "n_seqs ≥ 2"),
         (["0.1"], {"method": "median"}, "method='median'"),
+        (["0.1"], {"random_texts": False}, "nothing to read"),
     ],
 )
 @pytest.mark.usefixtures("shapes_unchecked")

@@ -43,6 +43,8 @@ class TestRepeatedTexts:
         ("wrong", "message"),
         [
             ({"seq_len": 1}, "seq_len"),
+            ({"seq_len": 6.0}, "seq_len is 6.0; expected a whole number"),
+            ({"repeats": True}, "repeats is True; expected a whole number"),
             ({"repeats": 1}, "repeats"),
             ({"n_seqs": 0}, "n_seqs"),
             ({"seed": -1}, "seed"),
@@ -50,6 +52,7 @@ class TestRepeatedTexts:
             ({"repeats": 3000}, "context is 8192"),
         ],
     )
+    @pytest.mark.usefixtures("shapes_unchecked")
     def test_what_cannot_be_drawn_is_refused(self, wrong: dict[str, int], message: str) -> None:
         settings = {"seq_len": 5, "repeats": 2, "n_seqs": 2, "seed": 0, **wrong}
         with pytest.raises(UsageError, match=message):

@@ -34,7 +34,7 @@ def made_by_hand(circuit: "Transformer", monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def rows(printed: str) -> list[str]:
-    """The lines of the table."""
+    """The lines of a table."""
     return [line for line in printed.splitlines() if line[:1].isdigit()]
 
 
@@ -43,9 +43,12 @@ class TestHeads:
     def test_the_strongest_stand_first_and_what_they_cause_below(self, run: Run) -> None:
         code, printed, _ = run("heads", *SMALL, "--ablate-top", "2", "--controls", "3", "--top", "4")
         assert code == 0
-        table = rows(printed)
-        assert len(table) == 4
-        assert {tuple(line.split()[:3]) for line in table[:2]} == {("0.1", "1", "previous"), ("1.2", "2", "induction")}
+        where, what = map(rows, printed.split("What they copy"))
+        assert len(where) == 4
+        assert [line.split()[0] for line in what] == [line.split()[0] for line in where]
+        induction = next(line for line in what if line.startswith("1.2"))
+        assert induction.split()[1:] == ["1.000", "1.000", "15.704", "1.000", "0.000"]
+        assert {tuple(line.split()[:3]) for line in where[:2]} == {("0.1", "1", "previous"), ("1.2", "2", "induction")}
         below = printed.partition("Heads taken away")[2]
         assert "0.1" in below
         assert "all 3 that exist" in below
@@ -69,6 +72,17 @@ class TestHeads:
         assert code == 0
         assert rows(printed) == []
         assert "Heads taken away" not in printed
+
+    def test_random_texts_are_as_many_and_as_long_as_asked(self, run: Run) -> None:
+        asked = ("--seq-len", "9", "--repeats", "3", "--n-seqs", "2", "--ablate-top", "1", "--controls", "1")
+        atlas, _, without = run("heads", *SMALL, *asked)[1].partition("Heads taken away")
+        assert "2 random texts of 3 × 9 tokens" in atlas
+        assert "2 random texts of 3 × 9 tokens" in without
+
+    def test_more_heads_than_there_are_cannot_be_taken_away(self, run: Run) -> None:
+        code, printed, complaint = run("heads", *SMALL, "--ablate-top", "9")
+        assert (code, printed) == (2, "")
+        assert "--ablate-top is 9; this model has 8 heads" in complaint
 
     def test_another_score_has_a_column_of_its_own(self, run: Run, tmp_path: Path) -> None:
         (tmp_path / "notes.txt").write_text("One day, they say, it rains. The next day it does not rain, they say.")

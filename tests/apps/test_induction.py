@@ -50,7 +50,8 @@ def test_scores_stand_beside_what_it_costs_to_take_the_best_heads_away(
     heads = [line.split()[0] for line in table.splitlines() if line[:1].isdigit()]
     assert (heads[0], len(heads)) == ("1.2", 3)
     assert "1.000 to 1.000" in table
-    assert "OV copying" in table
+    assert "OV copying, next logit, IOI copy: embedding tokens, 3 random texts of 2 × 20 tokens" in table
+    assert "nan" not in printed  # idle heads have no eigenvalue score, layer 0 no names
     assert "repeat 2" in rest
     assert "Heads taken away (mean)" in rest
     assert "controls +0.000 (2 random sets)" in rest
@@ -61,7 +62,19 @@ def test_scores_stand_beside_what_it_costs_to_take_the_best_heads_away(
 def saved(circuit: "Transformer", tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
     """The document that --json prints, and the folder that --out fills, of a run in which a head is set to zero."""
     out, printed = tmp_path_factory.mktemp("saved"), io.StringIO()
-    asked = ("--ablate-top", "1", "--method", "zero", "--composition", "--json", "--out", str(out), "-q")
+    asked = (
+        "--n-seqs",
+        "8",
+        "--ablate-top",
+        "1",
+        "--method",
+        "zero",
+        "--composition",
+        "--json",
+        "--out",
+        str(out),
+        "-q",
+    )
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
         patch.setattr(interp, "load", lambda *_, **__: circuit, raising=False)
         assert main(["induction", *FEW, *asked]) == 0
@@ -101,6 +114,24 @@ def test_the_head_that_feeds_it_composes_with_it_and_is_needed(saved: tuple[dict
     assert (link["receiver"], round(link["prefix_matching_effect"], 1)) == ("1.2", -1)
 
 
+def test_every_tested_head_that_reads_from_others_has_its_links(
+    run: Run, circuit: "Transformer", loads: "Callable[[Transformer], None]"
+) -> None:
+    loads(circuit)
+    document = json.loads(run("induction", *FEW, "--ablate", "0.1,1.2,1.0", "--composition", "--json", "-q")[1])
+    assert {row["receiver"] for row in document["results"]["links"]["table"]} == {"1.2", "1.0"}
+    assert document["notes"] == ["No links into 0.1: heads of the first layer read from no other."]
+
+
+def test_heads_of_different_layers_have_feeders_of_their_own(run: Run, loads: "Callable[[Transformer], None]") -> None:
+    """The previous-token scores of 0.4 and 1.5 are the highest, in layer 0 those of 0.4 and 0.3."""
+    loads(tiny())
+    words = ("--prefix", "none", "--ablate", "1.2,2.3", "--composition", "--json", "-q")
+    results = json.loads(run("induction", *FEW, *words)[1])["results"]
+    senders = {name: {row["sender"] for row in results[f"links_{name}"]["table"]} for name in ("1.2", "2.3")}
+    assert senders == {"1.2": {"0.4", "0.3"}, "2.3": {"0.4", "1.5"}}
+
+
 def test_documents_are_read_with_and_without_the_heads(
     run: Run, loads: "Callable[[Transformer], None]", tmp_path: Path
 ) -> None:
@@ -115,11 +146,33 @@ def test_documents_are_read_with_and_without_the_heads(
     assert code == 0
     scores = [row["score"] for row in results["in_context"]["table"]]
     assert scores == pytest.approx([-np.log(54)] * 2, abs=1e-4)
-    assert [row["removed"] for row in results["in_context_ablation"]["table"]] == ["1.2", "1.2"]
+    assert [row["removed"] for row in results["in_context_ablation"]["table"]] == ["1.2"]
     assert "in-context score, 2 documents: -3.989 with all heads" in "".join(results["in_context_ablation"]["summary"])
     (tmp_path / "short.txt").write_text("A B C")
     code, _, complaint = run("induction", *asked)
     assert (code, "'short' has 3 tokens" in complaint) == (2, True)
+
+
+@pytest.mark.parametrize(("asked", "read"), [(1, 2), (3, 3), (9, 8)])
+def test_heads_are_taken_away_from_no_more_texts_than_were_asked_for_but_for_two(
+    run: Run, circuit: "Transformer", loads: "Callable[[Transformer], None]", asked: int, read: int
+) -> None:
+    loads(circuit)
+    words = ("--seq-len", "20", "--n-seqs", str(asked), "--controls", "1", "--ablate-top", "1", "--json", "-q")
+    results = json.loads(run("induction", *words)[1])["results"]
+    assert results["ablation"]["settings"]["n_seqs"] == read
+
+
+def test_one_file_is_enough_for_the_in_context_score(
+    run: Run, loads: "Callable[[Transformer], None]", tmp_path: Path
+) -> None:
+    loads(induction_circuit(LONG))
+    (tmp_path / "mine.txt").write_text(" ".join([*np.random.default_rng(0).permutation(LONG.words)] * 10))
+    asked = ("--ablate-top", "1", "--in-context", "--documents", str(tmp_path / "mine.txt"), "-q")
+    code, printed, complaint = run("induction", *FEW, *asked)
+    assert (code, complaint) == (0, "")
+    assert "In-context-learning score" in printed
+    assert "in-context score, 1 document (heads replaced from 8 bundled ones): -3.989 with all heads" in printed
 
 
 def test_heads_are_taken_away_by_name(run: Run, circuit: "Transformer", loads: "Callable[[Transformer], None]") -> None:
@@ -156,7 +209,7 @@ def test_what_a_model_refuses_is_said_beside_what_it_shows(
     code, printed, _ = run("induction", *words, *form)
     assert code == 0
     assert "OV copying" not in printed
-    assert all(f"No {what}: " in printed for what in ("copying scores", "composition", "links"))
+    assert all(f"No {what}" in printed for what in ("copying scores: ", "composition: ", "links into "))
     assert "Heads taken away" in printed
 
 
