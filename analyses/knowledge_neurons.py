@@ -233,6 +233,6 @@ def _prompts(
         if position == "subject" and isinstance(fact, Fact):
             last = exact_span(model.tokenizer, template, fact.subject, prefix=prefix).last
         elif position == "subject":
-            last = find_subject(model.tokenizer, text, str(subject), prefix=prefix).last
+            last = find_subject(model.tokenizer, text, str(subject), prefix=prefix).must_be_exact().last
         found.append(_Prompt(text, ids, first, last))
     return found
