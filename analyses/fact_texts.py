@@ -22,12 +22,27 @@ GROUPS = ("fact", "paraphrases", "held out", "same relation", "other relations")
 
 @dataclass(frozen=True)
 class Question:
-    """A fact as it is asked for: one prompt or several in other words, the same answer, its space before it."""
+    """A fact as it is asked for: one prompt or several in other words, the same answer, its space before it.
+
+    `answer_ids`: of each prompt the token that is measured, where that is known. Told by its text alone it would be
+    found by tokenizing again, which part of a word or of a letter does not survive.
+    """
 
     id: str
     relation: str
     prompts: tuple[str, ...]
     answer: str
+    answer_ids: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.answer_ids is not None and len(self.answer_ids) != len(self.prompts):
+            raise UsageError(f"There are {len(self.answer_ids)} answers to {len(self.prompts)} prompts; give one each.")
+
+    def first_token(self, tokenizer: Tokenizer, wording: int) -> int:
+        """What is measured behind a prompt. Raises `UsageError` where its answer begins inside a token."""
+        if self.answer_ids is not None:
+            return self.answer_ids[wording]
+        return answer_ids(tokenizer, self.prompts[wording], self.answer)[0]
 
     @classmethod
     def of(cls, fact: "Fact | Question") -> "Question":
@@ -72,7 +87,7 @@ def fact_texts(
     for fact in given:
         for wording, text in enumerate(fact.prompts):
             try:
-                answer = answer_ids(tokenizer, text, fact.answer)[0]
+                answer = fact.first_token(tokenizer, wording)
             except UsageError as error:
                 skipped[f"{fact.id}: {text}"] = str(error)
                 if wording == 0:

@@ -238,6 +238,25 @@ def test_facts_are_taken_from_all_relations_in_turn_and_some_of_the_same_stand_b
     assert [fact.id for fact in peers_of(facts, in_turns(facts, 3), 2)] == ["a/y", "a/z", "b/y"]
 
 
+@pytest.mark.parametrize("prompt", ["My favourite fruit is the ban", "東京は日本の首"])
+def test_what_is_measured_is_the_token_that_was_found_where_its_text_is_none(
+    smollm2: "Transformer", prompt: str
+) -> None:
+    """The model goes on with the rest of a word, which melts into it as text, and with one byte of a letter."""
+    probabilities = smollm2(smollm2.to_tokens(prompt))[0, -1].softmax(-1)
+    found = knowledge_neurons(smollm2, prompt, steps=1, layers=[29])
+    assert found["answer_id"].tolist() == [int(probabilities.argmax())]
+    edits = edit_neurons(smollm2, [found.question], found.strongest(1), changes=["zero"], controls=1)
+    assert edits["base_probability"][0] == pytest.approx(float(probabilities.max()), rel=1e-4)
+    assert edits["base_rank"].tolist() == [1]
+    assert edits["prompt"].tolist() == [prompt]
+
+
+def test_a_question_has_as_many_answers_as_prompts() -> None:
+    with pytest.raises(UsageError, match="1 answers to 2 prompts"):
+        Question("odd", "city", ("The", "Tower is"), " Paris", (3,))
+
+
 def test_of_other_relations_only_as_many_are_measured_as_were_asked_for(memory: "Transformer") -> None:
     more = [EIFFEL, NEEDLE, TOWER, *(replace(TOWER, subject=name, id="") for name in ("Needle", "Space", "The"))]
     found = edit_neurons(memory, more, [WRITTEN], changes=["zero"], controls=1, others=2)
