@@ -6,6 +6,7 @@ was found by the others, and the prompts of other facts of the same relation, an
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -16,6 +17,9 @@ from interp.facts import Fact, answer_ids
 from interp.models.batching import pad
 from interp.models.tokenizer import Tokenizer
 from interp.prompts import Prefix
+
+if TYPE_CHECKING:
+    from interp.models.transformer import Transformer
 
 GROUPS = ("fact", "paraphrases", "held out", "same relation", "other relations")
 
@@ -74,12 +78,12 @@ class FactText:
 
 
 def fact_texts(
-    tokenizer: Tokenizer, facts: Iterable[Question], *, held_out: int = 0, prefix: Prefix = "doc"
+    model: "Transformer", facts: Iterable[Question], *, held_out: int = 0, prefix: Prefix = "doc"
 ) -> tuple[list[FactText], dict[str, str]]:
     """All wordings of all facts; the last `held_out` paraphrases of each are marked. And what was skipped, with why.
 
-    A text is skipped whose answer begins inside a token; a fact whose prompt is, altogether. Raises `UsageError` for no
-    facts, two of one id, and where nothing is left.
+    A text is skipped whose answer begins inside a token, or that is longer than the context; a fact whose prompt is,
+    altogether. Raises `UsageError` for no facts, two of one id, and where nothing is left.
     """
     given, texts, skipped = tuple(facts), list[FactText](), dict[str, str]()
     if not given or len({fact.id for fact in given}) < len(given):
@@ -87,14 +91,15 @@ def fact_texts(
     for fact in given:
         for wording, text in enumerate(fact.prompts):
             try:
-                answer = fact.first_token(tokenizer, wording)
+                ids = model.to_tokens(text, prefix=prefix)[0].tolist()
+                answer = fact.first_token(model.tokenizer, wording)
             except UsageError as error:
                 skipped[f"{fact.id}: {text}"] = str(error)
                 if wording == 0:
                     break
                 continue
             last = wording > max(0, len(fact.prompts) - 1 - held_out)
-            texts.append(FactText(fact, text, tokenizer.prompt_ids(text, prefix), answer, wording, last))
+            texts.append(FactText(fact, text, ids, answer, wording, last))
     if not texts:
         raise UsageError(f"None of the {len(given)} facts can be measured: {next(iter(skipped.values()))}")
     return texts, skipped

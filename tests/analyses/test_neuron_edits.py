@@ -70,7 +70,7 @@ def test_amplifying_raises_the_fact_and_nothing_else(edited: NeuronEdits) -> Non
 
 
 def test_the_mean_is_that_over_all_real_tokens_of_all_texts(memory: "Transformer") -> None:
-    texts, _ = fact_texts(memory.tokenizer, map(Question.of, (EIFFEL, replace(NEEDLE, paraphrases=()), TOWER)))
+    texts, _ = fact_texts(memory, map(Question.of, (EIFFEL, replace(NEEDLE, paraphrases=()), TOWER)))
     name = f"blocks.{WRITTEN.layer}.mlp.hook_post"
     each = [memory.run_with_cache(torch.tensor([text.ids]), [name])[1][name][0, :, WRITTEN.index] for text in texts]
     mean = float(torch.cat(each).mean())
@@ -83,7 +83,7 @@ def test_the_mean_is_that_over_all_real_tokens_of_all_texts(memory: "Transformer
 def test_edits_are_those_of_runs_with_hooks(memory: "Transformer", edited: NeuronEdits) -> None:
     """Text by text, without padding, for a control too."""
     control = [Neuron.parse(name) for name in str(edited["control_neurons"][0, 1]).split(", ")]
-    texts, _ = fact_texts(memory.tokenizer, map(Question.of, FACTS))
+    texts, _ = fact_texts(memory, map(Question.of, FACTS))
     texts = [text for text in texts if text.group(Question.of(EIFFEL)) is not None]
     assert [text.text for text in texts] == edited["prompt"].tolist()
     for place, text in enumerate(texts):
@@ -116,7 +116,7 @@ def test_the_last_token_alone_can_be_edited(memory: "Transformer") -> None:
 
 
 def test_texts_are_grouped_by_what_they_are_to_a_fact(memory: "Transformer") -> None:
-    texts, skipped = fact_texts(memory.tokenizer, map(Question.of, FACTS), held_out=1)
+    texts, skipped = fact_texts(memory, map(Question.of, FACTS), held_out=1)
     assert not skipped
     names = [[text.group(Question.of(fact)) for text in texts] for fact in (EIFFEL, TOWER)]
     same, other = "same relation", "other relations"
@@ -169,13 +169,18 @@ def test_where_one_fact_is_edited_intervals_are_over_those_that_are_measured(mem
 
 
 def test_a_text_that_cannot_be_measured_is_skipped_and_the_others_go_on(memory: "Transformer") -> None:
-    texts, skipped = fact_texts(
-        memory.tokenizer, [Question("odd", "city", ("The", "Tower is"), " Paris"), Question.of(TOWER)]
-    )
-    assert len(texts) == 3
-    assert not skipped
+    """A paraphrase alone, longer than the context; a prompt with its paraphrases, as the answer begins in its word."""
+    long = Question("long", "city", ("Tower is", "The " * memory.config.n_ctx + "is", "The"), " Paris")
+    inside = Question("inside", "city", ("is Par", "The"), "is")
+    texts, skipped = fact_texts(memory, [long, inside, Question.of(TOWER)])
+    assert [text.text for text in texts] == ["Tower is", "The", TOWER.prompt]
+    (too_long, no_answer) = skipped.items()
+    assert too_long[0].startswith("long: The The")
+    assert "the context holds 32" in too_long[1]
+    assert no_answer[0] == "inside: is Par"
+    assert "no token begins with the answer" in no_answer[1]
     with pytest.raises(UsageError, match="None of the 1 facts"):
-        fact_texts(memory.tokenizer, [Question("none", "city", ("The",), "")])
+        fact_texts(memory, [Question("none", "city", ("The",), "")])
 
 
 @pytest.mark.parametrize(
