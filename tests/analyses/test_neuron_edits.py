@@ -236,6 +236,22 @@ def test_a_study_finds_the_neurons_of_known_facts_without_what_it_holds_out(memo
         suppression_study(memory, [TOWER], steps=1)
 
 
+def test_a_study_leaves_out_wordings_that_cannot_be_asked_and_goes_on(memory: "Transformer") -> None:
+    glued, long = "is The{} in", f"{'The ' * memory.config.n_ctx}{{}} in"
+    odd = replace(EIFFEL, paraphrases=("{} in", "{} in", glued, long, "is The {} in"), id="odd")
+    found = suppression_study(
+        memory, [odd, TOWER], count=1, position="subject", steps=2, changes=["zero"], controls=1, held_out=1
+    )
+    assert found["neurons"].tolist() == [str(WRITTEN)]
+    assert found["prompt"].tolist() == [odd.prompt, "Eiffel Tower in", "is The Eiffel Tower in", TOWER.prompt]
+    assert found["held_out"].tolist() == [False, False, True, False]
+    reasons = dict(zip(found.axes["skipped"], found["skip_reason"], strict=True))
+    assert "comes twice" in reasons["odd: Eiffel Tower in"]
+    assert "shares a token" in reasons["odd: is TheEiffel Tower in"]
+    assert "the context holds 32" in reasons[f"odd: {long.format(odd.subject)}"]
+    assert len(reasons) == 3
+
+
 def test_facts_are_taken_from_all_relations_in_turn_and_some_of_the_same_stand_beside() -> None:
     facts = [Fact(subject, relation, "{} is", "so") for relation, subject in ("ax", "ay", "az", "bx", "by", "cx")]
     assert [fact.id for fact in in_turns(facts, 5)] == ["a/x", "b/x", "c/x", "a/y", "b/y"]
