@@ -119,11 +119,7 @@ def case_of(
     """
     if len(tokenizer.encode_with_offsets(prompt)[0]) < 2:
         raise UsageError(f"The prompt {prompt!r} is one token; a trace needs a subject and something that follows it.")
-    if not span.exact:
-        raise UsageError(
-            f"The subject {span.text!r} begins or ends inside a token: it lies in {list(span.pieces)}. Name it so that "
-            "it covers whole tokens."
-        )
+    span.must_be_exact()
     clean = tuple(tokenizer.prompt_ids(prompt, prefix))
     if other is None:
         return Case(clean, span)

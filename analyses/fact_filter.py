@@ -5,8 +5,8 @@ For each fact, with the distribution p over the token behind its prompt and a th
     known: argmax p = a          probability p(a)          rank of a, 1 being the top
 
 and per relation the share of known facts with its 95 % interval (Wilson 1927), and means. A fact whose subject shares a
-token with other words, or whose answer begins inside one, is skipped, with the reason; the others go on. An
-answer of several tokens is measured at its first; `answer_tokens` says how many there are.
+token with other words, whose answer begins inside one, or whose prompt is longer than the context, is skipped, with the
+reason; the others go on. An answer of several tokens is measured at its first; `answer_tokens` says how many there are.
 
 Paper: Meng et al. 2022, "Locating and editing factual associations in GPT" (ROME, arXiv 2202.05262), where causal
 tracing is averaged over known facts only.
@@ -150,7 +150,7 @@ def filter_facts(
     """
     given = tuple(facts)
     _check(given, prefix)
-    prompts, skipped = _prompts(model.tokenizer, given, prefix)
+    prompts, skipped = _prompts(model, given, prefix)
     longest = max(len(prompt.ids) for prompt in prompts)
     size = texts_within(model, longest, max_bytes)
     said: list[_Said] = []
@@ -188,16 +188,15 @@ def _check(facts: Sequence[Fact], prefix: PrefixPolicy) -> None:
         )
 
 
-def _prompts(
-    tokenizer: PromptTokenizer, facts: Sequence[Fact], prefix: PrefixPolicy
-) -> tuple[list[_Prompt], dict[str, str]]:
+def _prompts(model: "Transformer", facts: Sequence[Fact], prefix: PrefixPolicy) -> tuple[list[_Prompt], dict[str, str]]:
     """The facts as tokens; and of those that cannot be measured the id and the reason. `UsageError` if that is all."""
     prompts, skipped = [], {}
     for fact in facts:
         try:
-            span = exact_span(tokenizer, fact.template, fact.subject, prefix=prefix)
-            answer = answer_ids(tokenizer, fact.prompt, fact.answer)
-            prompts.append(_Prompt(fact, tokenizer.prompt_ids(fact.prompt, prefix), span, answer))
+            ids = model.to_tokens(fact.prompt, prefix=prefix)[0].tolist()
+            span = exact_span(model.tokenizer, fact.template, fact.subject, prefix=prefix)
+            answer = answer_ids(model.tokenizer, fact.prompt, fact.answer)
+            prompts.append(_Prompt(fact, ids, span, answer))
         except UsageError as error:
             skipped[fact.id] = str(error)
     if not prompts:

@@ -6,6 +6,7 @@ was found by the others, and the prompts of other facts of the same relation, an
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -17,17 +18,35 @@ from interp.models.batching import pad
 from interp.models.tokenizer import Tokenizer
 from interp.prompts import Prefix
 
+if TYPE_CHECKING:
+    from interp.models.transformer import Transformer
+
 GROUPS = ("fact", "paraphrases", "held out", "same relation", "other relations")
 
 
 @dataclass(frozen=True)
 class Question:
-    """A fact as it is asked for: one prompt or several in other words, the same answer, its space before it."""
+    """A fact as it is asked for: one prompt or several in other words, the same answer, its space before it.
+
+    `answer_ids`: of each prompt the token that is measured, where that is known. Told by its text alone it would be
+    found by tokenizing again, which part of a word or of a letter does not survive.
+    """
 
     id: str
     relation: str
     prompts: tuple[str, ...]
     answer: str
+    answer_ids: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.answer_ids is not None and len(self.answer_ids) != len(self.prompts):
+            raise UsageError(f"There are {len(self.answer_ids)} answers to {len(self.prompts)} prompts; give one each.")
+
+    def first_token(self, tokenizer: Tokenizer, wording: int) -> int:
+        """What is measured behind a prompt. Raises `UsageError` where its answer begins inside a token."""
+        if self.answer_ids is not None:
+            return self.answer_ids[wording]
+        return answer_ids(tokenizer, self.prompts[wording], self.answer)[0]
 
     @classmethod
     def of(cls, fact: "Fact | Question") -> "Question":
@@ -59,12 +78,12 @@ class FactText:
 
 
 def fact_texts(
-    tokenizer: Tokenizer, facts: Iterable[Question], *, held_out: int = 0, prefix: Prefix = "doc"
+    model: "Transformer", facts: Iterable[Question], *, held_out: int = 0, prefix: Prefix = "doc"
 ) -> tuple[list[FactText], dict[str, str]]:
     """All wordings of all facts; the last `held_out` paraphrases of each are marked. And what was skipped, with why.
 
-    A text is skipped whose answer begins inside a token; a fact whose prompt is, altogether. Raises `UsageError` for no
-    facts, two of one id, and where nothing is left.
+    A text is skipped whose answer begins inside a token, or that is longer than the context; a fact whose prompt is,
+    altogether. Raises `UsageError` for no facts, two of one id, and where nothing is left.
     """
     given, texts, skipped = tuple(facts), list[FactText](), dict[str, str]()
     if not given or len({fact.id for fact in given}) < len(given):
@@ -72,14 +91,15 @@ def fact_texts(
     for fact in given:
         for wording, text in enumerate(fact.prompts):
             try:
-                answer = answer_ids(tokenizer, text, fact.answer)[0]
+                ids = model.to_tokens(text, prefix=prefix)[0].tolist()
+                answer = fact.first_token(model.tokenizer, wording)
             except UsageError as error:
                 skipped[f"{fact.id}: {text}"] = str(error)
                 if wording == 0:
                     break
                 continue
             last = wording > max(0, len(fact.prompts) - 1 - held_out)
-            texts.append(FactText(fact, text, tokenizer.prompt_ids(text, prefix), answer, wording, last))
+            texts.append(FactText(fact, text, ids, answer, wording, last))
     if not texts:
         raise UsageError(f"None of the {len(given)} facts can be measured: {next(iter(skipped.values()))}")
     return texts, skipped

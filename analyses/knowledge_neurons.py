@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 import torch
 
+from interp.analyses.fact_texts import Question
 from interp.analyses.integrated_gradients import integrated_gradients
 from interp.analyses.last_logits import last_logits
 from interp.analyses.neurons import Neuron
@@ -56,9 +57,9 @@ class KnowledgeNeurons(Result, kind="facts.knowledge-neurons"):
 
     `attribution` and `coefficients` [prompt, layer, unit] of all neurons; in a model with experts [prompt, layer,
     slot, unit], with `expert` [prompt, layer, slot], −1 where a layer has none; NaN where a layer has no such place.
-    `largest` and `coarse` (their number) [prompt]. By [prompt, layer]: `layer_sum` over neurons, `without`, the
-    answer's probability with the layer's neurons at nought there, and `completeness_error`, the sum less what
-    they add to `probability` [prompt].
+    `largest`, `coarse` (their number) and `answer_id` [prompt]. By [prompt, layer]: `layer_sum` over neurons,
+    `without`, the answer's probability with the layer's neurons at nought there, and `completeness_error`, the sum
+    less what they add to `probability` [prompt].
     """
 
     grid = ("neuron",)
@@ -69,6 +70,12 @@ class KnowledgeNeurons(Result, kind="facts.knowledge-neurons"):
     def neurons(self) -> tuple[Neuron, ...]:
         """Those that were found, the strongest first."""
         return tuple(Neuron.parse(str(name)) for name in self.axes["neuron"])
+
+    @property
+    def question(self) -> Question:
+        """The prompts with the tokens that are measured behind them: `edit_neurons(model, [found.question], …)`."""
+        prompts, answers = map(str, self.axes["prompt"]), self["answer_id"].tolist()
+        return Question("the prompt", "the prompt", tuple(prompts), str(self.settings["answer"]), tuple(answers))
 
     def strongest(self, count: int) -> tuple[Neuron, ...]:
         """The neurons of the largest mean attribution over prompts, shared or not; fewer, if so few add anything."""
@@ -178,6 +185,7 @@ def knowledge_neurons(
             **of_neurons(kept, coarse, found),
             **of_layers(model.config, found, which),
             "coarse": (np.array(list(map(len, coarse))), ("prompt",)),
+            "answer_id": (np.array([prompt.answer for prompt in prompts]), ("prompt",)),
         },
         axes={"neuron": list(map(str, kept)), "prompt": [prompt.text for prompt in prompts], "layer": which},
         settings={
@@ -233,6 +241,6 @@ def _prompts(
         if position == "subject" and isinstance(fact, Fact):
             last = exact_span(model.tokenizer, template, fact.subject, prefix=prefix).last
         elif position == "subject":
-            last = find_subject(model.tokenizer, text, str(subject), prefix=prefix).last
+            last = find_subject(model.tokenizer, text, str(subject), prefix=prefix).must_be_exact().last
         found.append(_Prompt(text, ids, first, last))
     return found

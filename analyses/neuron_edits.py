@@ -143,7 +143,7 @@ def edit_neurons(
     Raises `UsageError` for an id that no fact has, neurons or changes that do not exist, and no usable texts.
     """
     given = tuple(map(Question.of, facts))
-    texts, skipped = fact_texts(model.tokenizer, given, held_out=held_out, prefix=prefix)
+    texts, skipped = fact_texts(model, given, held_out=held_out, prefix=prefix)
     edited = _edited(model, given, neurons, {text.fact.id for text in texts})
     if type(controls) is not int or controls < 1 or not changes or len(set(changes)) < len(changes):
         raise UsageError(f"Expected at least one control, and changes, each once; came {controls!r}, {list(changes)}.")

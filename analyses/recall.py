@@ -138,12 +138,7 @@ class Recalls:
 
         Raises `UsageError` for a subject that is absent, named several times or cut inside a token.
         """
-        span = find_subject(model.tokenizer, prompt, subject, prefix=prefix, occurrence=occurrence)
-        if not span.exact:
-            raise UsageError(
-                f"The subject {subject!r} begins or ends inside a token: it lies in {list(span.pieces)}. Name it so "
-                "that it covers whole tokens."
-            )
+        span = find_subject(model.tokenizer, prompt, subject, prefix=prefix, occurrence=occurrence).must_be_exact()
         prediction = int(last_logits(model, model.to_tokens(prompt, prefix=prefix), None)[0, 0].argmax())
         chosen = prediction if answer is None else token_id(model, answer)
         said, own = token_texts(model, [chosen, prediction])

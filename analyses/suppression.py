@@ -11,14 +11,17 @@ What it does NOT tell: more than those two do; and of unknown facts, which are l
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from interp.analyses.fact_filter import filter_facts
 from interp.analyses.knowledge_neurons import Position, knowledge_neurons
 from interp.analyses.neuron_edits import NeuronEdits, edit_neurons
 from interp.analyses.neurons import Neuron
 from interp.errors import UsageError
-from interp.facts import Fact
+from interp.facts import Fact, answer_ids, exact_span, fill
 from interp.models.replay import Progress
 
 if TYPE_CHECKING:
@@ -50,7 +53,8 @@ def suppression_study(
 
     Of the facts that the model knows the first of each relation are taken, then the second, until there are `limit`;
     and of each of their relations `peers` more, which are measured only. `others` as in `edit_neurons`. Facts to whose
-    answer no neuron adds are measured, not edited. `progress` counts facts while neurons are found, then texts.
+    answer no neuron adds are measured, not edited. Paraphrases that come twice, or cannot be measured, are left out,
+    with the reason (`skip_reason`). `progress` counts facts while neurons are found, then texts.
 
     Raises `UsageError` where no fact is known, or none could be edited.
     """
@@ -58,7 +62,7 @@ def suppression_study(
         raise UsageError(f"Expected count, limit ≥ 1 and held_out ≥ 0; came {count}, {limit} and {held_out}.")
     given = tuple(facts)
     everything = filter_facts(model, given, prefix=prefix).known(given)
-    known = in_turns(everything, limit)
+    known, skipped = _measurable(model, in_turns(everything, limit), position, prefix)
     if not known:
         raise UsageError(f"The model knows none of the {len(given)} facts; give some that it knows.")
     found: dict[str, tuple[Neuron, ...]] = {}
@@ -89,12 +93,41 @@ def suppression_study(
         cancelled=cancelled,
     )
     finding = {"count": count, "limit": limit, "peers": peers, "position": position, "steps": steps}
+    reasons = np.array([*skipped.values(), *edited["skip_reason"]], dtype=object)
     return NeuronEdits(
-        arrays=edited.arrays,
-        axes=edited.axes,
+        arrays={**edited.arrays, "skip_reason": (reasons, ("skipped",))},
+        axes={**edited.axes, "skipped": [*skipped, *edited.axes["skipped"]]},
         settings={**edited.settings, **finding},
         provenance=edited.provenance,
     )
+
+
+def _measurable(
+    model: "Transformer", facts: Sequence[Fact], position: Position, prefix: "PrefixPolicy"
+) -> tuple[list[Fact], dict[str, str]]:
+    """The facts, each with those of its paraphrases that it can be asked by; and of the others why not."""
+    found, skipped = list[Fact](), dict[str, str]()
+    for fact in facts:
+        kept = [fact.template]
+        for template in fact.paraphrases:
+            try:
+                if template in kept:
+                    raise UsageError("the wording comes twice.")
+                _check_wording(model, fact, template, position, prefix)
+                kept.append(template)
+            except UsageError as error:
+                skipped[f"{fact.id}: {fill(template, fact.subject)}"] = str(error)
+        found.append(replace(fact, paraphrases=tuple(kept[1:])))
+    return found, skipped
+
+
+def _check_wording(model: "Transformer", fact: Fact, template: str, position: Position, prefix: "PrefixPolicy") -> None:
+    """Refuse what is longer than the context, an answer that begins inside a token, a subject that is cut by one."""
+    text = fill(template, fact.subject)
+    model.to_tokens(text, prefix=prefix)
+    answer_ids(model.tokenizer, text, fact.answer)
+    if position == "subject":
+        exact_span(model.tokenizer, template, fact.subject, prefix=prefix)
 
 
 def in_turns(facts: Sequence[Fact], limit: int) -> tuple[Fact, ...]:

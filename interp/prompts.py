@@ -62,6 +62,15 @@ class Span:
     def positions(self) -> list[int]:
         return list(range(self.start, self.stop))
 
+    def must_be_exact(self) -> "Span":
+        """This span. Raises `UsageError` where it is not `exact`."""
+        if not self.exact:
+            raise UsageError(
+                f"The subject {self.text!r} begins or ends inside a token: it lies in {list(self.pieces)}. Name it so "
+                "that it covers whole tokens."
+            )
+        return self
+
 
 def find_subject(
     tokenizer: PromptTokenizer, text: str, subject: str, *, prefix: Prefix = "doc", occurrence: int | None = None

@@ -166,14 +166,11 @@ def _one(
     common: Common,
 ) -> None:
     """One fact: its neurons, the answer with and without them, and other facts."""
-    from interp.analyses.fact_texts import Question
     from interp.analyses.neuron_edits import continuations, edit_neurons
     from interp.apps.cli.output import show_token
     from interp.apps.cli.session import deliver, working
 
-    prompts = tuple(map(str, found.axes["prompt"]))
-    asked = Question("the prompt", "the prompt", prompts, str(found.settings["answer"]))
-    which = found.strongest(count)
+    asked, which = found.question, found.strongest(count)
     if not which:
         deliver(found, found.to_frame(), found.summary(), common, "neurons")
         return
@@ -189,7 +186,7 @@ def _one(
             progress=progress,
         )
         written = continuations(
-            model, prompts[0], which, changes=[each for each in changes if each != "mean"], prefix=common.prefix
+            model, asked.prompts[0], which, changes=[each for each in changes if each != "mean"], prefix=common.prefix
         )
     told = [f"  {name:>10}: {show_token(text)}" for name, text in written.items()]
     parts = [*found.summary()[:-1], f"\nThe strongest {len(which)}: {', '.join(map(str, which))}", *told, ""]

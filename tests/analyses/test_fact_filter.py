@@ -1,5 +1,6 @@
 """A fact is known where the model's most likely token is the first of its answer; what it says instead is told."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from interp.analyses.fact_filter import KnownFacts, filter_facts
 from interp.analyses.last_logits import texts_within
 from interp.errors import UsageError
 from interp.facts import Fact
+from interp.models.constructed import one_fact_memory
 from interp.results import Result
 
 if TYPE_CHECKING:
@@ -126,6 +128,15 @@ def test_a_fact_that_cannot_be_measured_is_skipped_with_the_reason_and_the_other
     assert "style: none could be measured" in said
     assert "skipped style/Fin: the subject 'Fin' shares" in said
     assert found.known([CUT, FRANCE]) == (FRANCE,)
+
+
+def test_a_prompt_longer_than_the_context_is_skipped_and_the_others_go_on() -> None:
+    memory = one_fact_memory()
+    known = Fact("Eiffel Tower", "city", "The {} is in", "Paris")
+    long = replace(known, template=f"{'The ' * memory.config.n_ctx}{{}} is in", id="long")
+    found = filter_facts(memory, [long, known])
+    assert found.axes["fact"] == (known.id,)
+    assert re.search(r"has \d+ tokens, the context holds 32", found.skipped["long"])
 
 
 @pytest.mark.parametrize(

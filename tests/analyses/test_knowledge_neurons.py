@@ -149,6 +149,7 @@ def test_a_result_comes_back_as_it_was_saved(memory: Transformer, tmp_path: Path
         (EIFFEL, {"prefix": "chat"}, "'chat'"),
         (EIFFEL, {"paraphrases": (EIFFEL.template,)}, "twice"),
         ("The Tower is in", {"position": "subject"}, "name the `subject`"),
+        ("The Tower is in", {"position": "subject", "subject": "Tow"}, "begins or ends inside a token"),
     ],
 )
 @pytest.mark.usefixtures("shapes_unchecked")

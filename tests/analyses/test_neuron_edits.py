@@ -70,7 +70,7 @@ def test_amplifying_raises_the_fact_and_nothing_else(edited: NeuronEdits) -> Non
 
 
 def test_the_mean_is_that_over_all_real_tokens_of_all_texts(memory: "Transformer") -> None:
-    texts, _ = fact_texts(memory.tokenizer, map(Question.of, (EIFFEL, replace(NEEDLE, paraphrases=()), TOWER)))
+    texts, _ = fact_texts(memory, map(Question.of, (EIFFEL, replace(NEEDLE, paraphrases=()), TOWER)))
     name = f"blocks.{WRITTEN.layer}.mlp.hook_post"
     each = [memory.run_with_cache(torch.tensor([text.ids]), [name])[1][name][0, :, WRITTEN.index] for text in texts]
     mean = float(torch.cat(each).mean())
@@ -83,7 +83,7 @@ def test_the_mean_is_that_over_all_real_tokens_of_all_texts(memory: "Transformer
 def test_edits_are_those_of_runs_with_hooks(memory: "Transformer", edited: NeuronEdits) -> None:
     """Text by text, without padding, for a control too."""
     control = [Neuron.parse(name) for name in str(edited["control_neurons"][0, 1]).split(", ")]
-    texts, _ = fact_texts(memory.tokenizer, map(Question.of, FACTS))
+    texts, _ = fact_texts(memory, map(Question.of, FACTS))
     texts = [text for text in texts if text.group(Question.of(EIFFEL)) is not None]
     assert [text.text for text in texts] == edited["prompt"].tolist()
     for place, text in enumerate(texts):
@@ -116,7 +116,7 @@ def test_the_last_token_alone_can_be_edited(memory: "Transformer") -> None:
 
 
 def test_texts_are_grouped_by_what_they_are_to_a_fact(memory: "Transformer") -> None:
-    texts, skipped = fact_texts(memory.tokenizer, map(Question.of, FACTS), held_out=1)
+    texts, skipped = fact_texts(memory, map(Question.of, FACTS), held_out=1)
     assert not skipped
     names = [[text.group(Question.of(fact)) for text in texts] for fact in (EIFFEL, TOWER)]
     same, other = "same relation", "other relations"
@@ -169,13 +169,18 @@ def test_where_one_fact_is_edited_intervals_are_over_those_that_are_measured(mem
 
 
 def test_a_text_that_cannot_be_measured_is_skipped_and_the_others_go_on(memory: "Transformer") -> None:
-    texts, skipped = fact_texts(
-        memory.tokenizer, [Question("odd", "city", ("The", "Tower is"), " Paris"), Question.of(TOWER)]
-    )
-    assert len(texts) == 3
-    assert not skipped
+    """A paraphrase alone, longer than the context; a prompt with its paraphrases, as the answer begins in its word."""
+    long = Question("long", "city", ("Tower is", "The " * memory.config.n_ctx + "is", "The"), " Paris")
+    inside = Question("inside", "city", ("is Par", "The"), "is")
+    texts, skipped = fact_texts(memory, [long, inside, Question.of(TOWER)])
+    assert [text.text for text in texts] == ["Tower is", "The", TOWER.prompt]
+    (too_long, no_answer) = skipped.items()
+    assert too_long[0].startswith("long: The The")
+    assert "the context holds 32" in too_long[1]
+    assert no_answer[0] == "inside: is Par"
+    assert "no token begins with the answer" in no_answer[1]
     with pytest.raises(UsageError, match="None of the 1 facts"):
-        fact_texts(memory.tokenizer, [Question("none", "city", ("The",), "")])
+        fact_texts(memory, [Question("none", "city", ("The",), "")])
 
 
 @pytest.mark.parametrize(
@@ -231,11 +236,46 @@ def test_a_study_finds_the_neurons_of_known_facts_without_what_it_holds_out(memo
         suppression_study(memory, [TOWER], steps=1)
 
 
+def test_a_study_leaves_out_wordings_that_cannot_be_asked_and_goes_on(memory: "Transformer") -> None:
+    glued, long = "is The{} in", f"{'The ' * memory.config.n_ctx}{{}} in"
+    odd = replace(EIFFEL, paraphrases=("{} in", "{} in", glued, long, "is The {} in"), id="odd")
+    found = suppression_study(
+        memory, [odd, TOWER], count=1, position="subject", steps=2, changes=["zero"], controls=1, held_out=1
+    )
+    assert found["neurons"].tolist() == [str(WRITTEN)]
+    assert found["prompt"].tolist() == [odd.prompt, "Eiffel Tower in", "is The Eiffel Tower in", TOWER.prompt]
+    assert found["held_out"].tolist() == [False, False, True, False]
+    reasons = dict(zip(found.axes["skipped"], found["skip_reason"], strict=True))
+    assert "comes twice" in reasons["odd: Eiffel Tower in"]
+    assert "shares a token" in reasons["odd: is TheEiffel Tower in"]
+    assert "the context holds 32" in reasons[f"odd: {long.format(odd.subject)}"]
+    assert len(reasons) == 3
+
+
 def test_facts_are_taken_from_all_relations_in_turn_and_some_of_the_same_stand_beside() -> None:
     facts = [Fact(subject, relation, "{} is", "so") for relation, subject in ("ax", "ay", "az", "bx", "by", "cx")]
     assert [fact.id for fact in in_turns(facts, 5)] == ["a/x", "b/x", "c/x", "a/y", "b/y"]
     assert [fact.id for fact in peers_of(facts, facts[:1], 1)] == ["a/y"]
     assert [fact.id for fact in peers_of(facts, in_turns(facts, 3), 2)] == ["a/y", "a/z", "b/y"]
+
+
+@pytest.mark.parametrize("prompt", ["My favourite fruit is the ban", "東京は日本の首"])
+def test_what_is_measured_is_the_token_that_was_found_where_its_text_is_none(
+    smollm2: "Transformer", prompt: str
+) -> None:
+    """The model goes on with the rest of a word, which melts into it as text, and with one byte of a letter."""
+    probabilities = smollm2(smollm2.to_tokens(prompt))[0, -1].softmax(-1)
+    found = knowledge_neurons(smollm2, prompt, steps=1, layers=[29])
+    assert found["answer_id"].tolist() == [int(probabilities.argmax())]
+    edits = edit_neurons(smollm2, [found.question], found.strongest(1), changes=["zero"], controls=1)
+    assert edits["base_probability"][0] == pytest.approx(float(probabilities.max()), rel=1e-4)
+    assert edits["base_rank"].tolist() == [1]
+    assert edits["prompt"].tolist() == [prompt]
+
+
+def test_a_question_has_as_many_answers_as_prompts() -> None:
+    with pytest.raises(UsageError, match="1 answers to 2 prompts"):
+        Question("odd", "city", ("The", "Tower is"), " Paris", (3,))
 
 
 def test_of_other_relations_only_as_many_are_measured_as_were_asked_for(memory: "Transformer") -> None:

@@ -62,6 +62,8 @@ def test_a_subject_cut_inside_a_token_is_not_exact(
     span = find_subject(tokenizer, text, subject)
     assert span.pieces == pieces
     assert not span.exact
+    with pytest.raises(UsageError, match="begins or ends inside a token"):
+        span.must_be_exact()
 
 
 @pytest.mark.parametrize("prefix", ["doc", "none", "chat"])
