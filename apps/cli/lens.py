@@ -145,12 +145,14 @@ def _over_facts(model: "Transformer", facts: "tuple[Fact, ...]", at: At, common:
 
 
 def _fact_rows(result: "FactLens") -> list[tuple[str, ...]]:
+    from interp.apps.cli.output import interval
+
     rows = zip(result.layer_names, result.to_frame().to_dict(orient="records"), strict=True)
     return [
         (
             name,
             f"{row['mean_probability']:.3f}",
-            f"{row['low']:.3f} to {row['high']:.3f}",
+            interval(row["low"], row["high"], ".3f"),
             f"{row['top_share']:.0%}",
             f"{row['top_low']:.0%} to {row['top_high']:.0%}",
             f"{row['median_rank']:,.0f}",

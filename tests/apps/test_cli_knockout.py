@@ -3,18 +3,12 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-import interp
 from interp.analyses.knockout import BLOCKS as KNOWN_BLOCKS
 from interp.analyses.knockout import AttentionKnockout
 from interp.apps.cli.knockout import BLOCKS
-from interp.models.constructed import one_fact_memory
-
-if TYPE_CHECKING:
-    from interp.models.transformer import Transformer
 
 Run = Callable[..., tuple[int, str, str]]
 FACTS = [
@@ -22,14 +16,6 @@ FACTS = [
     {"subject": "Space Needle", "relation": "place", "template": "The {} is in", "object": "Paris"},
 ]
 PROMPT = ["The Eiffel Tower is in", "--subject", "Eiffel Tower"]
-
-
-@pytest.fixture
-def memory(monkeypatch: pytest.MonkeyPatch) -> "Transformer":
-    """Commands get the memory written by hand, whatever they ask for."""
-    model = one_fact_memory()
-    monkeypatch.setattr(interp, "load", lambda *_, **__: model, raising=False)
-    return model
 
 
 @pytest.fixture
