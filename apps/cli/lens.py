@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from interp.apps.cli.facts import Relations, chosen_facts
-from interp.apps.cli.options import Common, with_common
+from interp.apps.cli.options import Common, refuse, with_common
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,6 +34,7 @@ At = Literal["last", "subject"]
 
 @with_common()
 def lens(
+    context: typer.Context,
     text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="The prompt.", show_default=False)] = None,
     answer: Annotated[
         str | None,
@@ -65,6 +66,10 @@ def lens(
     from interp.apps.cli.session import load_model
 
     parts = [name for name, on in (("stream", sublayers), ("sublayer", outputs), ("head", heads)) if on]
+    if facts is None:
+        refuse(context, "--facts", "at")
+    else:
+        refuse(context, "a TEXT", "position", "top_k")
     chosen = _checked(text, answer, parts, facts, relation)  # answers before torch is imported
     model = load_model(common)
     answers = [] if answer is None else [answer]
