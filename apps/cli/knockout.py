@@ -71,7 +71,7 @@ def knockout(
     After one PROMPT, or in those facts of a file that the model knows. Shown are changes of the probability in %, means
     over facts; --json and --out hold more of every layer.
     """
-    from interp.apps.cli.session import deliver, load_model, working
+    from interp.apps.cli.session import deliver, left_out_lines, load_model, working
 
     wanted = _wanted(blocks, sublayer, extraction, window)  # these two answer before torch is imported
     if facts is not None:
@@ -106,8 +106,8 @@ def knockout(
                 seed=common.seed,
                 **settings,
             )
-    drawn = _drawn(result)
-    deliver(result, result.to_frame(), [*result.summary()[:-1], *drawn, f"\n{result.caution}"], common, "knockout")
+    drawn = [*result.summary()[:-1], *_drawn(result), *left_out_lines(result), f"\n{result.caution}"]
+    deliver(result, result.to_frame(), drawn, common, "knockout")
 
 
 def _wanted(blocks: str, sublayer: str | None, extraction: bool, window: int) -> list[str]:

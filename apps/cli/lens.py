@@ -140,13 +140,13 @@ def _of_parts(
 def _over_facts(model: "Transformer", facts: "tuple[Fact, ...]", at: At, common: Common) -> None:
     from interp.analyses.lens_facts import lens_facts
     from interp.apps.cli.output import table
-    from interp.apps.cli.session import deliver, working
+    from interp.apps.cli.session import deliver, left_out_lines, working
 
     with working("Reading every fact", common) as progress:
         result = lens_facts(model, facts, at=at, prefix=common.prefix, seed=common.seed, progress=progress)
     columns = ["layer>", "mean p>", "95 % interval>", "on top>", "95 % interval>", "median rank>"]
-    drawn = table(columns, _fact_rows(result))
-    deliver(result, result.to_frame(), [*result.summary()[:-1], "", drawn, f"\n{result.caution}"], common, "lens")
+    shown = ["", table(columns, _fact_rows(result)), *left_out_lines(result), f"\n{result.caution}"]
+    deliver(result, result.to_frame(), [*result.summary()[:-1], *shown], common, "lens")
 
 
 def _fact_rows(result: "FactLens") -> list[tuple[str, ...]]:

@@ -192,11 +192,11 @@ def _drawn_neuron(values: "ValueTokens", found: "Triggers") -> "list[RenderableT
 
 def _of_facts(model: "Transformer", facts: "tuple[Fact, ...]", layer: int | None, top: int, common: Common) -> None:
     from interp.analyses.fact_memories import fact_memories
-    from interp.apps.cli.session import deliver, working
+    from interp.apps.cli.session import deliver, left_out_lines, working
 
     with working("Reading the FFNs at every fact", common) as progress:
         result = fact_memories(model, facts, layer=layer, top_k=top, prefix=common.prefix, progress=progress)
-    drawn = [*result.summary()[:-1], "", _drawn_facts(result), f"\n{result.caution}"]
+    drawn = [*result.summary()[:-1], "", _drawn_facts(result), *left_out_lines(result), f"\n{result.caution}"]
     deliver(result, result.to_frame(), drawn, common, "fact-memories")
 
 

@@ -116,7 +116,7 @@ def _study(
 ) -> None:
     """Many facts."""
     from interp.analyses.suppression import suppression_study
-    from interp.apps.cli.session import deliver, working
+    from interp.apps.cli.session import deliver, left_out_lines, working
 
     with working("Finding neurons, and editing them", common) as progress:
         result = suppression_study(
@@ -133,8 +133,8 @@ def _study(
             seed=common.seed,
             progress=progress,
         )
-    frame = result.to_frame()
-    deliver(result, frame, [_effects(result), f"\n{result.caution}"], common, "neurons")
+    drawn = [_effects(result), *left_out_lines(result), f"\n{result.caution}"]
+    deliver(result, result.to_frame(), drawn, common, "neurons")
 
 
 def _found(

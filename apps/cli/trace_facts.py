@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Literal
 
 from interp.apps.cli.facts import chosen_facts
 from interp.apps.cli.options import Common
-from interp.apps.cli.session import deliver, load_model, working
+from interp.apps.cli.session import deliver, left_out_lines, load_model, working
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,8 +31,7 @@ def trace_file(
     with working("Tracing the facts that the model knows", common) as progress:
         result = trace_facts(model, facts, corruption=corruption, progress=progress, **options)
     drawn = [result.summary()[0], *(_by_role(result, str(kind)) for kind in result.axes["kind"]), _by_relation(result)]
-    left_out = [f"Left out {name}: {reason}" for name, reason in result.left_out.items()]
-    deliver(result, result.to_frame(), [*drawn, *left_out, f"\n{result.caution}"], common, "trace")
+    deliver(result, result.to_frame(), [*drawn, *left_out_lines(result), f"\n{result.caution}"], common, "trace")
 
 
 def _by_role(result: "FactTraces", kind: str) -> "RenderableType":

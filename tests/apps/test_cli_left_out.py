@@ -10,7 +10,7 @@ Run = Callable[..., tuple[int, str, str]]
 IN = {"relation": "place", "template": "The {} is in"}
 FACTS = [
     {"subject": "Eiffel Tower", "object": "Paris", **IN},
-    {"subject": "Space Needle", "object": "Paris", **IN},
+    {"subject": "Space Needle", "object": "Tower", **IN},
 ]
 
 
@@ -25,5 +25,27 @@ def test_the_lens_over_one_fact_has_no_interval(run: Run, file: str) -> None:
     code, printed, _ = run("lens", "--facts", file)
     assert code == 0
     assert "nan" not in printed
-    last = printed.splitlines()[-3].split()
-    assert last[2] == "–"
+    rows = [line.split() for line in printed.splitlines() if line.split()[:1] == ["0"]]
+    assert [row[2] for row in rows] == ["–"]
+
+
+@pytest.mark.usefixtures("memory")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("knockout", "--window", "1"),
+        ("knockout", "--extraction"),
+        ("lens",),
+        ("memories", "--top", "1"),
+        ("attribute", "--by", "sublayer"),
+        ("neurons", "--position", "subject", "--steps", "2", "--controls", "1", "--count", "1"),
+        ("trace", "--kinds", "resid", "--samples", "1"),
+    ],
+    ids=" ".join,
+)
+def test_facts_that_are_left_out_are_named_with_the_reason(run: Run, file: str, words: tuple[str, ...]) -> None:
+    code, printed, complaint = run(*words, "--facts", file, "--quiet")
+    assert code == 0, complaint
+    assert "Left out place/Space Needle: the model says ' Seattle'" in printed
+    document = json.loads(run(*words, "--facts", file, "--quiet", "--json")[1])
+    assert document["left_out"] == {"place/Space Needle": "the model says ' Seattle'"}
