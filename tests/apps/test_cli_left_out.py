@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from interp.apps.cli.session import MOST
+
 Run = Callable[..., tuple[int, str, str]]
 IN = {"relation": "place", "template": "The {} is in"}
 FACTS = [
@@ -49,3 +51,13 @@ def test_facts_that_are_left_out_are_named_with_the_reason(run: Run, file: str, 
     assert "Left out place/Space Needle: the model says ' Seattle'" in printed
     document = json.loads(run(*words, "--facts", file, "--quiet", "--json")[1])
     assert document["left_out"] == {"place/Space Needle": "the model says ' Seattle'"}
+
+
+@pytest.mark.usefixtures("memory")
+def test_of_many_facts_left_out_the_text_names_the_first_and_the_document_all(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "many.json"
+    path.write_text(json.dumps([FACTS[0], *({**FACTS[1], "id": f"needle {number}"} for number in range(MOST + 2))]))
+    printed = run("lens", "--facts", str(path))[1]
+    assert printed.count("Left out needle") == MOST
+    assert "… and 2 more; --json and --out name all" in printed
+    assert len(json.loads(run("lens", "--facts", str(path), "--json")[1])["left_out"]) == MOST + 2
