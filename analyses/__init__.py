@@ -336,6 +336,7 @@ _ALL = (
             "answer": "whose probability is attributed: a token or a text; by default the fact's, or the model's own",
             "paraphrases": "other prompts with the same answer; by default those of the fact",
             "subject": "what a prompt is about, where its last token is looked at",
+            "occurrence": "which one, where a prompt names the subject several times; 0 is the first, -1 the last",
             "position": "last for the prompt's last token, or subject for the subject's",
             "steps": "steps of the integrated gradients",
             "threshold": "from which share of a prompt's largest attribution on a neuron is coarse in it",

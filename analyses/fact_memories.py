@@ -27,7 +27,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.analyses.fact_filter import filter_facts
-from interp.analyses.ffn_values import chosen_layers
+from interp.analyses.ffn_values import chosen_layers, memories_read
 from interp.analyses.memories import dominant
 from interp.analyses.projection import FinalNorm, project
 from interp.analyses.repeated import Progress
@@ -103,9 +103,11 @@ def fact_memories(
 ) -> FactMemories:
     """The `top_k` dominant sub-updates of these layers for every fact that the model knows.
 
-    Raises `UsageError` where it knows none of them, for layers that do not exist, and as `filter_facts` does.
+    Raises `UsageError` where it knows none of them, for layers that do not exist, for more sub-updates than a token
+    has, and as `filter_facts` does.
     """
     layers, given = chosen_layers(model, layer), tuple(facts)
+    _check(model, layers, top_k, near)
     filtered = filter_facts(model, given, prefix=prefix)
     known = filtered.known(given)
     if not known:
@@ -141,6 +143,14 @@ def fact_memories(
         settings={"layer": layers, "top_k": top_k, "near": near, "final_norm": final_norm, "prefix": prefix},
         provenance=provenance(filtered.provenance),
     )
+
+
+def _check(model: "Transformer", layers: list[int], top_k: int, near: int) -> None:
+    fewest = min(memories_read(model.config, layer) for layer in layers)
+    if not 1 <= top_k <= fewest:
+        raise UsageError(f"top_k is {top_k}; expected 1 to {fewest}, the neurons that write at one token.")
+    if near < 1:
+        raise UsageError(f"near is {near}; expected at least 1, the token that a sub-update promotes most.")
 
 
 @dataclass(frozen=True)

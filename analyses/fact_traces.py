@@ -108,10 +108,8 @@ class FactTraces(Result, kind="tracing.facts"):
         others = len(self.left_out) - unknown
         mean, low, high = (float(self[f"mean_total_effect{end}"]) for end in ("", "_low", "_high"))
         left = f"{unknown} unknown" + (f" and {others} that cannot be traced" * (others > 0))
-        return (
-            f"{self.title}: {len(self['total_effect'])} known ({left} left out), total effect {mean:.3f} "
-            f"(95 % interval {low:.3f} to {high:.3f})"
-        )
+        interval = "" if np.isnan(low) else f" (95 % interval {low:.3f} to {high:.3f})"
+        return f"{self.title}: {len(self['total_effect'])} known ({left} left out), total effect {mean:.3f}{interval}"
 
     def _sites(self, kind: str) -> str:
         sites = (self.peak(kind, *EARLY), self.peak(kind, "last"))

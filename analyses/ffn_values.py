@@ -16,6 +16,7 @@ from interp.errors import UsageError
 from interp.selection import Index, indices
 
 if TYPE_CHECKING:
+    from interp.models.config import ModelConfig
     from interp.models.transformer import Transformer
 
 
@@ -27,6 +28,13 @@ def chosen_layers(model: "Transformer", layers: Index | None) -> list[int]:
 def stored_values(model: "Transformer", layer: int) -> Float[Tensor, "*expert neuron d_model"]:
     """W_out of one layer as it is stored, a view."""
     return model.layers[layer].mlp.weights()["W_out"].data
+
+
+def memories_read(config: "ModelConfig", layer: int) -> int:
+    """How many neurons of one layer write at a token: in a mixture those of the experts it chose, and the shared."""
+    if not config.layer(layer).moe or config.moe is None:
+        return config.d_mlp
+    return config.moe.top_k * config.moe.d_expert + (config.moe.d_shared or 0)
 
 
 def chosen_memories(model: "Transformer", layer: int, memories: Index | None) -> list[int]:

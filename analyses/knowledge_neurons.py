@@ -142,6 +142,7 @@ def knowledge_neurons(
     answer: str | int | None = None,
     paraphrases: Sequence[str] | None = None,
     subject: str | None = None,
+    occurrence: int | None = None,
     position: Position = "last",
     steps: int = 20,
     threshold: float = 0.2,
@@ -156,15 +157,16 @@ def knowledge_neurons(
 
     `answer`: a token's id, or a text whose first token is meant; by default the fact's, or what the model says to a
     prompt. `paraphrases`: other prompts (or templates with {} for the subject of a fact) with the same answer; by
-    default those of the fact. `subject`: what a prompt is about, as it names it once. `adapt`: how few and how many
-    neurons may be left, None for whatever number is. `steps` and `budget` as in `integrated_gradients`, which runs for
-    one prompt after the other; `progress` counts prompts.
+    default those of the fact. `subject`: what a prompt is about, as it names it; `occurrence`: which one, where every
+    prompt names it several times (0 is the first, -1 the last). `adapt`: how few and how many neurons may be left, None
+    for whatever number is. `steps` and `budget` as in `integrated_gradients`, which runs for one prompt after the
+    other; `progress` counts prompts.
 
     Raises `UsageError` for settings out of range, prompts that come twice, a subject or an answer that shares a token
     with other words, `position="subject"` without one, and the prefix "chat".
     """
     _check(threshold, share, adapt, position, prefix)
-    prompts = _prompts(model, fact, paraphrases, answer, subject, position, prefix)
+    prompts = _prompts(model, fact, paraphrases, answer, subject, occurrence, position, prefix)
     which = indices(slice(None) if layers is None else layers, model.config.n_layers, "the layers")
     found = []
     for prompt in prompts:
@@ -191,6 +193,7 @@ def knowledge_neurons(
         settings={
             "fact": fact.id if isinstance(fact, Fact) else None,
             "answer": model.tokenizer.str_tokens([prompts[0].answer])[0],
+            "occurrence": occurrence,
             **{"position": position, "steps": steps, "threshold": threshold, "share": share},
             "adapt": None if adapt is None else list(adapt),
             "shared_by": needed,
@@ -217,6 +220,7 @@ def _prompts(
     paraphrases: Sequence[str] | None,
     answer: str | int | None,
     subject: str | None,
+    occurrence: int | None,
     position: Position,
     prefix: "PrefixPolicy",
 ) -> list[_Prompt]:
@@ -228,6 +232,8 @@ def _prompts(
         templates = [fact, *(paraphrases or ())]
     if position == "subject" and subject is None and not isinstance(fact, Fact):
         raise UsageError("A prompt does not say what its subject is; name the `subject`, or ask at position='last'.")
+    if occurrence is not None and (position != "subject" or isinstance(fact, Fact)):
+        raise UsageError("`occurrence` says which `subject` of a prompt is meant, at position='subject'. Leave it out.")
     if len(set(templates)) < len(templates):
         raise UsageError(f"A prompt comes twice among {templates}; give each once.")
     found = []
@@ -241,6 +247,7 @@ def _prompts(
         if position == "subject" and isinstance(fact, Fact):
             last = exact_span(model.tokenizer, template, fact.subject, prefix=prefix).last
         elif position == "subject":
-            last = find_subject(model.tokenizer, text, str(subject), prefix=prefix).must_be_exact().last
+            span = find_subject(model.tokenizer, text, str(subject), prefix=prefix, occurrence=occurrence)
+            last = span.must_be_exact().last
         found.append(_Prompt(text, ids, first, last))
     return found

@@ -86,10 +86,11 @@ class FactLens(Result, kind="lens.facts"):
             f"in at least half of them from {self.layer_names[half[0]]} on" if half.size else "never in half of them"
         )
         low, high = float(self["low"][-1]), float(self["high"][-1])
+        interval = "" if np.isnan(low) else f" ({low:.3f} to {high:.3f})"
         return [
             f"{self.title}: the object at the {self.settings['at']} token of {count} known facts",
             f"  on top {where}; median rank after the embedding {self['median_rank'][0]:,.0f}",
-            f"  in the end on top in {share[-1]:.0%}, mean probability {probability:.3f} ({low:.3f} to {high:.3f})",
+            f"  in the end on top in {share[-1]:.0%}, mean probability {probability:.3f}{interval}",
             f"  {len(self.excluded)} of {self.settings['facts']} facts are left out",
             f"  {self.caution}",
         ]

@@ -53,16 +53,17 @@ def suppression_study(
 
     Of the facts that the model knows the first of each relation are taken, then the second, until there are `limit`;
     and of each of their relations `peers` more, which are measured only. `others` as in `edit_neurons`. Facts to whose
-    answer no neuron adds are measured, not edited. Paraphrases that come twice, or cannot be measured, are left out,
-    with the reason (`skip_reason`). `progress` counts facts while neurons are found, then texts.
+    answer no neuron adds are measured, not edited. Unknown facts are left out, and paraphrases that come twice or
+    cannot be measured, with the reason (`skip_reason`). `progress` counts facts while neurons are found, then texts.
 
     Raises `UsageError` where no fact is known, or none could be edited.
     """
     if min(count, limit) < 1 or held_out < 0:
         raise UsageError(f"Expected count, limit ≥ 1 and held_out ≥ 0; came {count}, {limit} and {held_out}.")
     given = tuple(facts)
-    everything = filter_facts(model, given, prefix=prefix).known(given)
-    known, skipped = _measurable(model, in_turns(everything, limit), position, prefix)
+    filtered = filter_facts(model, given, prefix=prefix)
+    everything = filtered.known(given)
+    known, unasked = _measurable(model, in_turns(everything, limit), position, prefix)
     if not known:
         raise UsageError(f"The model knows none of the {len(given)} facts; give some that it knows.")
     found: dict[str, tuple[Neuron, ...]] = {}
@@ -93,10 +94,11 @@ def suppression_study(
         cancelled=cancelled,
     )
     finding = {"count": count, "limit": limit, "peers": peers, "position": position, "steps": steps}
-    reasons = np.array([*skipped.values(), *edited["skip_reason"]], dtype=object)
+    unmeasured = zip(map(str, edited.axes["skipped"]), map(str, edited["skip_reason"]), strict=True)
+    skipped = {**filtered.left_out, **unasked, **dict(unmeasured)}
     return NeuronEdits(
-        arrays={**edited.arrays, "skip_reason": (reasons, ("skipped",))},
-        axes={**edited.axes, "skipped": [*skipped, *edited.axes["skipped"]]},
+        arrays={**edited.arrays, "skip_reason": (np.array(list(skipped.values()), dtype=object), ("skipped",))},
+        axes={**edited.axes, "skipped": skipped},
         settings={**edited.settings, **finding},
         provenance=edited.provenance,
     )

@@ -53,12 +53,15 @@ def _json(line: str, number: int) -> object:
 
 
 def _json_list(path: Path) -> Rows:
+    text = path.read_text(encoding="utf-8-sig")
     try:
-        found = json.loads(path.read_text(encoding="utf-8-sig"))
+        found = json.loads(text)
     except json.JSONDecodeError as error:
         raise UsageError(f"Line {error.lineno} is not JSON ({error.msg}); expected one list of objects.") from error
     except RecursionError as error:
         raise UsageError("it is nested too deeply; expected one list of objects.") from error
+    except ValueError as error:  # a whole number of thousands of digits
+        raise UsageError(f"it cannot be read ({error}); expected one list of objects.") from error
     if not isinstance(found, list):
         raise UsageError(f"it holds one {type(found).__name__}; expected a list of objects.")
     return numbered(found, "Record")

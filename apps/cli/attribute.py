@@ -104,6 +104,7 @@ def _checked(
 def _drawn(result: "Attribution", top: int) -> "list[RenderableType]":
     """The strongest parts as a table, between what was asked and what it does not say."""
     from interp.apps.cli.output import table
+    from interp.apps.cli.session import left_out_lines
 
     frame = result.to_frame()
     order = frame["mean"].abs().sort_values(ascending=False, kind="stable").index[:top]
@@ -116,4 +117,5 @@ def _drawn(result: "Attribution", top: int) -> "list[RenderableType]":
     shown = min(top, len(frame))
     columns = ["part", "logits>", *(["95 % interval>"] if several else [])]
     notes = [line.strip() for line in summary if "add up" in line or "left out" in line]
+    notes += left_out_lines(result)
     return [summary[0], "", table(columns, rows), "", f"{shown} of {len(frame)} parts.", *notes, f"\n{result.caution}"]

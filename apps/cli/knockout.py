@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from interp.apps.cli.facts import BUNDLED, FILES, Relations, chosen_facts
-from interp.apps.cli.options import Common, with_common
+from interp.apps.cli.options import Common, Occurrence, refuse, with_common
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -30,6 +30,7 @@ EPILOG += FILES
 
 @with_common()
 def knockout(
+    context: typer.Context,
     prompt: Annotated[
         str | None, typer.Argument(metavar="[PROMPT]", help="A fact without its answer.", show_default=False)
     ] = None,
@@ -44,6 +45,7 @@ def knockout(
             show_default=False,
         ),
     ] = None,
+    occurrence: Occurrence = None,
     facts: Annotated[
         str | None,
         typer.Option(metavar="FILE", help=f"Facts in place of PROMPT: a file, or {BUNDLED}.", show_default=False),
@@ -69,11 +71,18 @@ def knockout(
     After one PROMPT, or in those facts of a file that the model knows. Shown are changes of the probability in %, means
     over facts; --json and --out hold more of every layer.
     """
-    from interp.apps.cli.session import deliver, load_model, working
+    from interp.apps.cli.session import deliver, left_out_lines, load_model, working
 
     wanted = _wanted(blocks, sublayer, extraction, window)  # these two answer before torch is imported
+    if facts is not None:
+        refuse(context, "a PROMPT", "occurrence")
     asked = _asked(prompt, subject, answer, facts, relation, limit)
-    settings: dict[str, Any] = {"subject": subject, "answer": answer, "prefix": common.prefix}
+    settings: dict[str, Any] = {
+        "subject": subject,
+        "answer": answer,
+        "occurrence": occurrence,
+        "prefix": common.prefix,
+    }
     model = load_model(common)
     result: RecallEffects | Extraction
     with working("Cutting around every layer", common) as progress:
@@ -97,8 +106,8 @@ def knockout(
                 seed=common.seed,
                 **settings,
             )
-    drawn = _drawn(result)
-    deliver(result, result.to_frame(), [*result.summary()[:-1], *drawn, f"\n{result.caution}"], common, "knockout")
+    drawn = [*result.summary()[:-1], *_drawn(result), *left_out_lines(result), f"\n{result.caution}"]
+    deliver(result, result.to_frame(), drawn, common, "knockout")
 
 
 def _wanted(blocks: str, sublayer: str | None, extraction: bool, window: int) -> list[str]:

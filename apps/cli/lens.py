@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from interp.apps.cli.facts import Relations, chosen_facts
-from interp.apps.cli.options import Common, with_common
+from interp.apps.cli.options import Common, refuse, with_common
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,6 +34,7 @@ At = Literal["last", "subject"]
 
 @with_common()
 def lens(
+    context: typer.Context,
     text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="The prompt.", show_default=False)] = None,
     answer: Annotated[
         str | None,
@@ -65,6 +66,10 @@ def lens(
     from interp.apps.cli.session import load_model
 
     parts = [name for name, on in (("stream", sublayers), ("sublayer", outputs), ("head", heads)) if on]
+    if facts is None:
+        refuse(context, "--facts", "at")
+    else:
+        refuse(context, "a TEXT", "position", "top_k")
     chosen = _checked(text, answer, parts, facts, relation)  # answers before torch is imported
     model = load_model(common)
     answers = [] if answer is None else [answer]
@@ -135,22 +140,24 @@ def _of_parts(
 def _over_facts(model: "Transformer", facts: "tuple[Fact, ...]", at: At, common: Common) -> None:
     from interp.analyses.lens_facts import lens_facts
     from interp.apps.cli.output import table
-    from interp.apps.cli.session import deliver, working
+    from interp.apps.cli.session import deliver, left_out_lines, working
 
     with working("Reading every fact", common) as progress:
         result = lens_facts(model, facts, at=at, prefix=common.prefix, seed=common.seed, progress=progress)
     columns = ["layer>", "mean p>", "95 % interval>", "on top>", "95 % interval>", "median rank>"]
-    drawn = table(columns, _fact_rows(result))
-    deliver(result, result.to_frame(), [*result.summary()[:-1], "", drawn, f"\n{result.caution}"], common, "lens")
+    shown = ["", table(columns, _fact_rows(result)), *left_out_lines(result), f"\n{result.caution}"]
+    deliver(result, result.to_frame(), [*result.summary()[:-1], *shown], common, "lens")
 
 
 def _fact_rows(result: "FactLens") -> list[tuple[str, ...]]:
+    from interp.apps.cli.output import interval
+
     rows = zip(result.layer_names, result.to_frame().to_dict(orient="records"), strict=True)
     return [
         (
             name,
             f"{row['mean_probability']:.3f}",
-            f"{row['low']:.3f} to {row['high']:.3f}",
+            interval(row["low"], row["high"], ".3f"),
             f"{row['top_share']:.0%}",
             f"{row['top_low']:.0%} to {row['top_high']:.0%}",
             f"{row['median_rank']:,.0f}",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from interp.apps.cli.facts import Relations, chosen_facts
-from interp.apps.cli.options import Common, with_common
+from interp.apps.cli.options import Common, refuse, with_common
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,6 +31,7 @@ WORDS = 5  # tokens of a neuron that a table shows
 
 @with_common("seed")
 def memories(
+    context: typer.Context,
     prompt: Annotated[str | None, typer.Argument(metavar="[PROMPT]", help="The prompt.", show_default=False)] = None,
     layer: Annotated[
         int | None, typer.Option(metavar="N", help="Only this layer; negative from the end.", show_default="all")
@@ -64,6 +65,10 @@ def memories(
     """
     from interp.apps.cli.session import load_model
 
+    if prompt is None:
+        refuse(context, "a PROMPT", "position")
+    if neuron is not None:
+        refuse(context, "a PROMPT or --facts", "layer")
     chosen = _checked(prompt, neuron, facts, documents, relation)  # answers before torch is imported
     if prompt is not None:
         _of_prompt(load_model(common), prompt, layer, position, top, common)
@@ -187,11 +192,11 @@ def _drawn_neuron(values: "ValueTokens", found: "Triggers") -> "list[RenderableT
 
 def _of_facts(model: "Transformer", facts: "tuple[Fact, ...]", layer: int | None, top: int, common: Common) -> None:
     from interp.analyses.fact_memories import fact_memories
-    from interp.apps.cli.session import deliver, working
+    from interp.apps.cli.session import deliver, left_out_lines, working
 
     with working("Reading the FFNs at every fact", common) as progress:
         result = fact_memories(model, facts, layer=layer, top_k=top, prefix=common.prefix, progress=progress)
-    drawn = [*result.summary()[:-1], "", _drawn_facts(result), f"\n{result.caution}"]
+    drawn = [*result.summary()[:-1], "", _drawn_facts(result), *left_out_lines(result), f"\n{result.caution}"]
     deliver(result, result.to_frame(), drawn, common, "fact-memories")
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from interp.apps.cli.facts import BUNDLED, Relations, chosen_facts
-from interp.apps.cli.options import Common, with_common
+from interp.apps.cli.options import Common, Occurrence, refuse, with_common
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,6 +26,7 @@ Examples:
 
 @with_common()
 def neurons(
+    context: typer.Context,
     prompt: Annotated[
         str | None, typer.Argument(metavar="PROMPT", help="A fact without its answer.", show_default=False)
     ] = None,
@@ -41,6 +42,7 @@ def neurons(
         str | None,
         typer.Option(metavar="TEXT", help="Look at its last token, instead of the prompt's.", show_default=False),
     ] = None,
+    occurrence: Occurrence = None,
     facts: Annotated[
         str | None,
         typer.Option(
@@ -81,7 +83,10 @@ def neurons(
         or (facts is None and relation)
     ):
         raise UsageError("Give a PROMPT, with --answer, --subject and --paraphrase if you like, or --facts alone.")
+    if subject is None:
+        refuse(context, "the --subject of a PROMPT", "occurrence")
     if prompt is not None:
+        refuse(context, "--facts", "position", "limit")
         check_text(prompt)
     from interp.analyses.neurons import parse_change
 
@@ -90,10 +95,10 @@ def neurons(
         parse_change(each)
     if prompt is None:
         given = chosen_facts(facts, relation)
-        _study(load_model(common), given, position, limit, count, changes, controls, steps, common)
+        _study(load_model(common), given, position, limit, count, changes, others, controls, steps, common)
         return
     model = load_model(common)
-    found = _found(model, prompt, answer, subject, paraphrase or [], steps, common)
+    found = _found(model, prompt, answer, subject, occurrence, paraphrase or [], steps, common)
     _one(model, found, count, changes, others, controls, common)
 
 
@@ -104,13 +109,14 @@ def _study(
     limit: int,
     count: int,
     changes: list[str],
+    others: int,
     controls: int,
     steps: int,
     common: Common,
 ) -> None:
     """Many facts."""
     from interp.analyses.suppression import suppression_study
-    from interp.apps.cli.session import deliver, working
+    from interp.apps.cli.session import deliver, left_out_lines, working
 
     with working("Finding neurons, and editing them", common) as progress:
         result = suppression_study(
@@ -119,6 +125,7 @@ def _study(
             count=count,
             limit=limit,
             changes=changes,
+            others=others,
             controls=controls,
             position=position,
             steps=steps,
@@ -126,8 +133,8 @@ def _study(
             seed=common.seed,
             progress=progress,
         )
-    frame = result.to_frame()
-    deliver(result, frame, [_effects(result), f"\n{result.caution}"], common, "neurons")
+    drawn = [_effects(result), *left_out_lines(result), f"\n{result.caution}"]
+    deliver(result, result.to_frame(), drawn, common, "neurons")
 
 
 def _found(
@@ -135,6 +142,7 @@ def _found(
     prompt: str,
     answer: str | None,
     subject: str | None,
+    occurrence: int | None,
     paraphrases: list[str],
     steps: int,
     common: Common,
@@ -149,6 +157,7 @@ def _found(
             answer=answer,
             paraphrases=paraphrases,
             subject=subject,
+            occurrence=occurrence,
             position="last" if subject is None else "subject",
             steps=steps,
             prefix=common.prefix,

@@ -17,6 +17,15 @@ DEFAULT_MODEL = "smollm2-135m"
 Prefix = Literal["doc", "none", "chat"]
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
 
+Occurrence = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="Which one, from 0, if the prompt names the subject several times; -1 is the last.",
+        show_default=False,
+    ),
+]
+
 
 @dataclass(frozen=True)
 class Common:
@@ -69,6 +78,20 @@ def with_common(*leave_out: str) -> Callable[[Callable[..., None]], Callable[...
         return spelled_out
 
     return spell_out
+
+
+def refuse(context: typer.Context, of: str, *names: str) -> None:
+    """Raise `UsageError` for the first of these parameters that was given, though it belongs to something else.
+
+    `of` says to what: another way to call the command, on which alone they have an effect.
+    """
+    from interp.errors import UsageError
+
+    for parameter in context.command.params:
+        source = context.get_parameter_source(str(parameter.name))
+        if parameter.name in names and source is not None and source.name != "DEFAULT":
+            name = parameter.opts[0] if parameter.param_type_name == "option" else str(parameter.name).upper()
+            raise UsageError(f"{name} belongs to {of}; leave it out.")
 
 
 def _own_parameters(command: Callable[..., None]) -> list[inspect.Parameter]:

@@ -187,6 +187,15 @@ def number(value: float, places: int = 3, *, signed: bool = False) -> str:
     return "–" if value != value else f"{round(value, places) + 0.0:{'+' if signed else ''}.{places}f}"
 
 
+def interval(low: float, high: float, form: str = "+.3f") -> str:
+    """The ends of an interval; a dash where there is none, as of one observation.
+
+    >>> interval(-0.25, 0.5), interval(float("nan"), float("nan"))
+    ('-0.250 to +0.500', '–')
+    """
+    return "–" if low != low else f"{low:{form}} to {high:{form}}"
+
+
 @contextlib.contextmanager
 def staged(folder: Path) -> Iterator[Path]:
     """Yield a hidden folder; its files move to `folder` when the block ends well, and vanish otherwise.

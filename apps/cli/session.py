@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from interp.points import PointTable
     from interp.results import Result
 
+MOST = 20  # facts left out that are shown; documents and saved results name all
+_LEFT_OUT = {"excluded": "reason", "left_out": "left_out_reason", "skipped": "skip_reason"}
+
 
 def check_text(text: str) -> None:
     """Raises `UsageError` for an empty prompt: every model would refuse it, so none need be loaded."""
@@ -101,8 +104,24 @@ def document(result: "Result", table: "pd.DataFrame", saved: Sequence[Path]) -> 
     return {**_told(result, table), "saved": saved}
 
 
+def left_out(result: "Result") -> dict[str, str]:
+    """Id of each fact or text that is not in a result's means → why; empty for results about no facts."""
+    for axis, reasons in _LEFT_OUT.items():
+        if reasons in result:
+            return dict(zip(map(str, result.axes[axis]), map(str, result[reasons]), strict=True))
+    return {}
+
+
+def left_out_lines(result: "Result") -> list[str]:
+    """What stands below a table over facts: which were left out, and why."""
+    lines = [f"Left out {name}: {reason}" for name, reason in left_out(result).items()]
+    more = len(lines) - MOST
+    return [*lines[:MOST], *([f"… and {more} more; --json and --out name all"] if more > 0 else [])]
+
+
 def _told(result: "Result", table: "pd.DataFrame") -> dict[str, object]:
     """A result in words and rows."""
+    missing = left_out(result)
     return {
         "kind": result.kind,
         "settings": result.settings,
@@ -110,4 +129,5 @@ def _told(result: "Result", table: "pd.DataFrame") -> dict[str, object]:
         "summary": result.summary(),
         "caution": result.caution,
         "table": table.to_dict(orient="records"),
+        **({"left_out": missing} if missing else {}),
     }

@@ -1,13 +1,13 @@
 """`interp trace`: where restoring one hidden state brings a forgotten fact back."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from interp.apps.cli.facts import Relations
-from interp.apps.cli.options import Common, with_common
+from interp.apps.cli.options import Common, Occurrence, refuse, with_common
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -35,6 +35,7 @@ Examples:
 
 @with_common()
 def trace(
+    context: typer.Context,
     prompt: Annotated[
         str | None, typer.Argument(metavar="[PROMPT]", help="A fact without its answer.", show_default=False)
     ] = None,
@@ -76,12 +77,7 @@ def trace(
     window: Annotated[
         int, typer.Option(metavar="N", min=1, help="Layers of mlp and attn that are restored together.")
     ] = 10,
-    occurrence: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="Which one, from 0, if the prompt names the subject several times.", show_default=False
-        ),
-    ] = None,
+    occurrence: Occurrence = None,
     facts: Annotated[
         str | None,
         typer.Option(
@@ -119,13 +115,13 @@ def trace(
         "prefix": common.prefix,
         "budget": budget_mb * 2**20,
     }
-    of_one = {"--answer": answer, "--replacement": replacement, "--occurrence": occurrence}
-    of_many = {"--relation": relation, "--limit": limit, "--corruption": corruption}
+    if replacement is not None or corruption == "replace":
+        refuse(context, "noise, in place of which another subject was asked for", "noise", "samples")
     if facts is not None:
-        _refuse("one prompt", {"PROMPT": prompt, "--subject": subject, **of_one, "--estimate": estimate or None})
+        refuse(context, "one prompt", "prompt", "subject", "answer", "replacement", "occurrence", "estimate")
         trace_file(facts, relation, limit, corruption or "noise", options, common)
         return
-    _refuse("--facts", of_many)
+    refuse(context, "--facts", "relation", "limit", "corruption")
     _check_prompt(prompt, subject, estimate and common.out is not None)
     model = load_model(common)
     from interp.analyses.tracing import plan_trace
@@ -164,15 +160,6 @@ def _check_prompt(prompt: str | None, subject: str | None, nothing_to_save: bool
         raise UsageError("The subject is empty. Give --subject the words of the prompt that name what it is about.")
     if nothing_to_save:
         raise UsageError("--estimate runs nothing, so that --out has nothing to save. Leave out one of the two.")
-
-
-def _refuse(of: str, given: Mapping[str, object]) -> None:
-    """Raise `UsageError` for the first option that was given and belongs to the other way to call the command."""
-    from interp.errors import UsageError
-
-    for name, value in given.items():
-        if value:
-            raise UsageError(f"{name} belongs to {of}. Leave it out, or give the prompt or the facts that it is for.")
 
 
 def _names(flag: str, text: str, known: Sequence[str], *, required: bool = False) -> list[str]:

@@ -1,11 +1,10 @@
 """`interp trace --facts`: which tokens and layers bring facts back, on average over those that the model knows."""
 
-import math
 from typing import TYPE_CHECKING, Literal
 
 from interp.apps.cli.facts import chosen_facts
 from interp.apps.cli.options import Common
-from interp.apps.cli.session import deliver, load_model, working
+from interp.apps.cli.session import deliver, left_out_lines, load_model, working
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -32,13 +31,12 @@ def trace_file(
     with working("Tracing the facts that the model knows", common) as progress:
         result = trace_facts(model, facts, corruption=corruption, progress=progress, **options)
     drawn = [result.summary()[0], *(_by_role(result, str(kind)) for kind in result.axes["kind"]), _by_relation(result)]
-    left_out = [f"Left out {name}: {reason}" for name, reason in result.left_out.items()]
-    deliver(result, result.to_frame(), [*drawn, *left_out, f"\n{result.caution}"], common, "trace")
+    deliver(result, result.to_frame(), [*drawn, *left_out_lines(result), f"\n{result.caution}"], common, "trace")
 
 
 def _by_role(result: "FactTraces", kind: str) -> "RenderableType":
     """Role by role, the layer at which restoring brings most back on average."""
-    from interp.apps.cli.output import table
+    from interp.apps.cli.output import interval, table
 
     rows = []
     for role, count in zip(map(str, result.axes["role"]), result["count"], strict=True):
@@ -47,24 +45,19 @@ def _by_role(result: "FactTraces", kind: str) -> "RenderableType":
             continue
         _, layer, effect = result.peak(kind, role)
         low, high = (float(result.at(f"effect_{end}", kind=kind, role=role, layer=layer)) for end in ("low", "high"))
-        rows.append((role, str(count), str(layer), f"{effect:+.3f}", _interval(low, high)))
+        rows.append((role, str(count), str(layer), f"{effect:+.3f}", interval(low, high)))
     title = f"\n{result.panel(kind)}, each role where restoring it helps most"
     return table(["tokens", "facts>", "at layer>", "effect>", "95 % interval>"], rows, title)
 
 
 def _by_relation(result: "FactTraces") -> "RenderableType":
     """What hiding the subject takes away, relation by relation."""
-    from interp.apps.cli.output import table
+    from interp.apps.cli.output import interval, table
 
     rows = []
     for place, relation in enumerate(map(str, result.axes["relation"])):
         total, low, high = (float(result[f"relation_total_effect{end}"][place]) for end in ("", "_low", "_high"))
-        rows.append((relation, str(result["relation_count"][place]), f"{total:+.3f}", _interval(low, high)))
+        rows.append((relation, str(result["relation_count"][place]), f"{total:+.3f}", interval(low, high)))
     return table(
         ["relation", "facts>", "total effect>", "95 % interval>"], rows, "\nWhat hiding the subject takes away"
     )
-
-
-def _interval(low: float, high: float) -> str:
-    """One fact has none."""
-    return "–" if math.isnan(low) else f"{low:+.3f} to {high:+.3f}"

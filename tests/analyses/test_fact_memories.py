@@ -72,3 +72,16 @@ def test_a_result_is_saved_and_shown(found: FactMemories, tmp_path: "Path") -> N
 def test_a_model_that_knows_nothing_is_refused() -> None:
     with pytest.raises(UsageError, match="knows none of these 1 facts"):
         fact_memories(spoken_fact(FACT), [UNKNOWN])
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"top_k": 0}, "top_k is 0; expected 1 to"),
+        ({"top_k": 5000}, "top_k is 5000; expected 1 to"),
+        ({"near": 0}, "near is 0; expected at least 1"),
+    ],
+)
+def test_counts_that_no_model_has_are_refused_before_facts_are_asked(settings: dict[str, int], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        fact_memories(spoken_fact(FACT), [UNKNOWN], **settings)  # type: ignore[arg-type]  # of several settings

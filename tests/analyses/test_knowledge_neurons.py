@@ -63,6 +63,15 @@ def test_a_prompt_is_asked_at_its_subject_if_that_is_named(memory: Transformer) 
     assert found.neurons == (WRITTEN,)
 
 
+def test_a_subject_that_is_named_twice_is_asked_where_it_was_said(memory: Transformer) -> None:
+    """The neuron fires for a Tower behind Eiffel alone."""
+    asked = {"answer": " Paris", "subject": "Tower", "position": "subject", "steps": 4}
+    first, last = (
+        knowledge_neurons(memory, "The Tower in Eiffel Tower is in", occurrence=place, **asked) for place in (0, -1)
+    )
+    assert (len(first.neurons), last.neurons) == (0, (WRITTEN,))
+
+
 def test_a_prompt_without_a_fact_takes_what_the_model_says_for_its_answer() -> None:
     model = with_words("grouped_query")
     prompt = "The Eiffel Tower is in"
@@ -150,6 +159,8 @@ def test_a_result_comes_back_as_it_was_saved(memory: Transformer, tmp_path: Path
         (EIFFEL, {"paraphrases": (EIFFEL.template,)}, "twice"),
         ("The Tower is in", {"position": "subject"}, "name the `subject`"),
         ("The Tower is in", {"position": "subject", "subject": "Tow"}, "begins or ends inside a token"),
+        ("The Tower is in", {"subject": "Tower", "occurrence": 0}, "at position='subject'"),
+        (EIFFEL, {"position": "subject", "occurrence": 0}, "of a prompt is meant"),
     ],
 )
 @pytest.mark.usefixtures("shapes_unchecked")

@@ -47,6 +47,7 @@ def test_each_fact_is_read_as_it_is_alone_at_either_position(smollm2: "Transform
 def test_the_object_is_on_top_from_the_layer_of_the_extractor_on(memory: "Transformer") -> None:
     found = lens_facts(memory, [KNOWN])
     assert found["top_share"].tolist() == [0, 0, 1, 1]  # embedding, and layers 0 to 2
+    assert "nan" not in "\n".join(found.summary()), "one fact has no interval"
     assert found.at("rank", fact=KNOWN.id, layer=0) == 2  # behind the foil, which the relation by itself says
     assert "in at least half of them from 1 on" in found.summary()[1]
 

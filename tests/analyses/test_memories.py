@@ -8,7 +8,7 @@ import torch
 from spoken import spoken_fact
 from tiny import CONFIGS, random_tokens, tiny
 
-from interp.analyses.ffn_values import memory_names, memory_number
+from interp.analyses.ffn_values import memories_read, memory_names, memory_number
 from interp.analyses.memories import Memories, ffn_memories
 from interp.analyses.sub_updates import points_read, sub_updates
 from interp.analyses.value_tokens import value_tokens
@@ -57,6 +57,7 @@ def test_sub_updates_add_up_to_the_output_of_the_ffn(config: ModelConfig) -> Non
     for layer in layers:
         found = sub_updates(model, cache, layer, row=1, column=3)
         torch.testing.assert_close(found.sum + found.bias, cache["mlp.out", layer][1, 3])
+        assert len(found.neuron) == memories_read(config, layer)
     result = ffn_memories(model, cache, row=1, position=3, top_k=4)
     assert result["completeness_error"].max() < 1e-12
 

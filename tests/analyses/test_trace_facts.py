@@ -126,7 +126,8 @@ def test_what_the_model_does_not_know_is_listed_and_not_averaged() -> None:
     assert "shares a token" in found.left_out[cut.id]
     assert np.isnan(found["mean_total_effect_low"])
     said = "\n".join(found.summary())
-    assert "1 known (1 unknown and 1 that cannot be traced left out)" in said
+    assert "1 known (1 unknown and 1 that cannot be traced left out), total effect" in said
+    assert "nan" not in said, "one fact has no interval"
     assert f"left out {wrong.id}: the model says ' Seattle'" in said
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import interp
 from interp.apps.cli import main
+from interp.models.constructed import one_fact_memory
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -45,6 +46,14 @@ def loaded(smollm2: "Transformer", monkeypatch: pytest.MonkeyPatch) -> "Transfor
     """Commands get the default model from memory, whatever they ask for."""
     monkeypatch.setattr(interp, "load", lambda *_, **__: smollm2, raising=False)
     return smollm2
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> "Transformer":
+    """Commands get the memory written by hand, whatever they ask for."""
+    model = one_fact_memory()
+    monkeypatch.setattr(interp, "load", lambda *_, **__: model, raising=False)
+    return model
 
 
 @pytest.fixture

@@ -3,18 +3,12 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-import interp
 from interp.analyses.knockout import BLOCKS as KNOWN_BLOCKS
 from interp.analyses.knockout import AttentionKnockout
 from interp.apps.cli.knockout import BLOCKS
-from interp.models.constructed import one_fact_memory
-
-if TYPE_CHECKING:
-    from interp.models.transformer import Transformer
 
 Run = Callable[..., tuple[int, str, str]]
 FACTS = [
@@ -22,14 +16,6 @@ FACTS = [
     {"subject": "Space Needle", "relation": "place", "template": "The {} is in", "object": "Paris"},
 ]
 PROMPT = ["The Eiffel Tower is in", "--subject", "Eiffel Tower"]
-
-
-@pytest.fixture
-def memory(monkeypatch: pytest.MonkeyPatch) -> "Transformer":
-    """Commands get the memory written by hand, whatever they ask for."""
-    model = one_fact_memory()
-    monkeypatch.setattr(interp, "load", lambda *_, **__: model, raising=False)
-    return model
 
 
 @pytest.fixture
@@ -73,6 +59,15 @@ def test_one_prompt_is_one_json_document(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("memory")
+def test_the_occurrence_says_which_subject_is_cut(run: Run) -> None:
+    words = ("knockout", "The Eiffel Tower is Eiffel Tower is in", *PROMPT[1:], "--json")
+    code, _, complaint = run(*words)
+    assert (code, "stands 2 times" in complaint) == (2, True)
+    code, printed, _ = run(*words, "--occurrence", "-1", "--blocks", "subject")
+    assert (code, json.loads(printed)["settings"]["subject"]) == (0, "Eiffel Tower")
+
+
+@pytest.mark.usefixtures("memory")
 def test_what_each_sublayer_says_is_shown(run: Run) -> None:
     code, printed, _ = run("knockout", *PROMPT, "--extraction")
     assert code == 0
@@ -98,6 +93,7 @@ def test_a_sublayer_is_replaced_at_the_subject(run: Run) -> None:
         (["The Louvre is in"], "Give --subject the words"),
         (["The Louvre is in", "--subject", "Louvre", "--limit", "3"], "choose among facts"),
         ([*PROMPT, "--facts", "bundled"], "one of the two"),
+        (["--facts", "bundled", "--occurrence", "0"], "--occurrence belongs to a PROMPT"),
         (["--facts", "bundled", "--subject", "Louvre"], "Facts bring their subjects"),
         (["--facts", "bundled", "--relation", "captial"], "capital"),
         ([*PROMPT, "--blocks", "subjekt"], "--blocks names 'subjekt'"),

@@ -46,8 +46,8 @@ def test_facts_are_read_layer_by_layer(run: Run, tmp_path: Path) -> None:
     code, printed, _ = run("lens", "--facts", str(tmp_path / "facts.json"), "--out", str(tmp_path / "out"))
     assert code == 0
     assert "of 2 known facts" in printed
-    assert printed.splitlines()[-3].split()[0] == "29"
-    assert "100%" in printed.splitlines()[-3]
+    last = next(line for line in printed.splitlines() if line.split()[:1] == ["29"])
+    assert "100%" in last
     assert FactLens.load(tmp_path / "out/lens")["rank"][-1].tolist() == [1, 1]
 
 
@@ -58,6 +58,9 @@ def test_facts_are_read_layer_by_layer(run: Run, tmp_path: Path) -> None:
         (["x", "--facts", "bundled"], "one of the two"),
         (["x", "--heads", "--outputs"], "one of --sublayers, --outputs and --heads"),
         (["x", "--relation", "capital"], "give --facts too"),
+        (["x", "--at", "subject"], "--at belongs to --facts"),
+        (["--facts", "bundled", "--position", "-1"], "--position belongs to a TEXT"),
+        (["--facts", "bundled", "--top-k", "3"], "--top-k belongs to a TEXT"),
         (["--facts", "bundled", "--heads"], "read after whole layers"),
         (["--facts", "bundled", "--answer", " Paris"], "bring their answers"),
     ],

@@ -81,6 +81,9 @@ def test_facts_are_read_at_both_tokens_and_the_unknown_ones_left_out(run: Run, t
         (("--neuron", "a.b"), "expected layer.neuron"),
         ((PROMPT, "--documents", "x.txt"), "give --neuron too"),
         ((PROMPT, "--relation", "capital"), "give --facts too"),
+        (("--neuron", "1.2", "--layer", "0"), "--layer belongs to a PROMPT or --facts"),
+        (("--neuron", "1.2", "--position", "0"), "--position belongs to a PROMPT"),
+        (("--facts", "bundled", "--position", "0"), "--position belongs to a PROMPT"),
         (("--facts", "bundled", "--relation", "capitols"), "'capitols'"),
     ],
 )

@@ -60,15 +60,25 @@ class TestNeurons:
         assert "0 at the last token" in printed
         assert "unedited" not in printed
 
+    def test_the_occurrence_says_which_subject_is_meant(self, run: Run) -> None:
+        words = ("The Eiffel Tower is Eiffel Tower is in", *PROMPT[2:], "--answer", " Paris", "--json")
+        code, _, complaint = run("neurons", *words)
+        assert (code, "stands 2 times" in complaint) == (2, True)
+        code, printed, _ = run("neurons", *words, "--occurrence", "-1")
+        assert code == 0
+        assert json.loads(printed)["settings"]["occurrence"] == -1
+
     def test_many_facts_at_their_subjects(self, run: Run, tmp_path: Path) -> None:
         path = tmp_path / "facts.jsonl"
         lines = [{"subject": fact.subject, "relation": "city", "template": fact.template, "object": fact.object,
                   "paraphrases": list(fact.paraphrases)} for fact in FACTS]  # fmt: skip
         path.write_text("\n".join(map(json.dumps, lines)))
-        words = ("--position", "subject", "--count", "1", "--steps", "2", "--controls", "1", "--json", "-q")
-        code, printed, _ = run("neurons", "--facts", str(path), *words)
-        table = json.loads(printed)["table"]
+        words = ("--position", "subject", "--count", "1", "--steps", "2", "--controls", "1", "--others", "3", "--json")
+        code, printed, _ = run("neurons", "--facts", str(path), *words, "-q")
+        document = json.loads(printed)
+        table = document["table"]
         assert code == 0
+        assert document["settings"]["others"] == 3
         lost = {(row["change"], row["group"]): row["lost"] for row in table}
         assert lost["zero", "fact"] == lost["zero", "held out"] == 1
         assert lost["zero", "same relation"] == 0
@@ -80,6 +90,10 @@ class TestNeurons:
             (("The Tower is in", "--facts", "bundled"), "Give a PROMPT"),
             (("--facts", "bundled", "--answer", " Paris"), "--facts alone"),
             (("",), "empty"),
+            (("The Tower is in", "--position", "subject"), "--position belongs to --facts"),
+            (("The Tower is in", "--limit", "3"), "--limit belongs to --facts"),
+            (("The Tower is in", "--occurrence", "0"), "--occurrence belongs to the --subject"),
+            (("--facts", "bundled", "--occurrence", "0"), "--occurrence belongs to the --subject"),
             (("The Tower is in", "--change", "half"), "no change of a neuron"),
         ],
     )

@@ -137,6 +137,7 @@ GOOD = ROWS[0]
         ("a.jsonl", lines({"relation": "r", "template": "{} is"}), "there are none"),
         ("a.jsonl", lines(GOOD) + b"\n{broken\n", "1 of 2 records in .*a.jsonl.*\n  Line 3: is not JSON"),
         ("a.jsonl", b"[" * 100_000, "Line 1: is not JSON"),
+        ("a.jsonl", b"9" * 5000, "Line 1: is not JSON"),
         ("a.jsonl", lines(GOOD, [1]), r"Line 2: it is list, \[1\]; expected an object with named fields"),
         ("a.jsonl", lines(GOOD | {"object": 7}), "Line 1: object is int, 7; expected text"),
         ("a.jsonl", lines(GOOD | {"object": None}), "Line 1: there is no 'object'"),
@@ -153,6 +154,7 @@ GOOD = ROWS[0]
         ("a.json", b"", "Line 1 is not JSON"),
         ("a.json", b"[\n{]", "Line 2 is not JSON"),
         ("a.json", b"[" * 100_000, "nested too deeply"),
+        ("a.json", b"[" + b"9" * 5000 + b"]", "cannot be read .*5000 digits"),
         ("a.json", b"[]", "there are none"),
         ("a.json", json.dumps(KNOWN).encode(), "it holds one dict; expected a list of objects"),
         (
