@@ -1,5 +1,6 @@
 """Attribution over facts: what is averaged, against which other objects, and what is left out and why."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -74,6 +75,15 @@ def test_the_one_fact_of_a_model_made_by_hand_is_written_by_its_extractor() -> N
     assert list(result.axes["prompt"]) == [facts[0].id, facts[1].id]
     head = result.axes["part"].index(f"L{circuit.extractor.layer}.H{circuit.extractor.head}")
     assert result["contribution"][:, head].tolist() == [circuit.strength, 0]
+
+
+def test_of_an_object_of_several_tokens_the_first_is_explained() -> None:
+    short = Fact("Eiffel Tower", "city", "The {} is in", "Paris")
+    found = [
+        attribute_facts(one_fact_memory(), [fact], by="head", foils="none")["contribution"]
+        for fact in (short, replace(short, object="Paris is"))
+    ]
+    np.testing.assert_array_equal(found[1], found[0])
 
 
 def test_what_cannot_be_averaged_is_refused(found: FactAttribution, smollm2: "Transformer") -> None:

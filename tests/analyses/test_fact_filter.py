@@ -85,6 +85,10 @@ def test_where_the_subject_stands_is_told_with_its_tokens(smollm2: "Transformer"
         assert int(asked["subject_tokens"][place]) == last + 1 - start == asked["subject_pieces"][place].count("|") + 1
     bare = filter_facts(smollm2, FACTS[:2], prefix="none")
     assert bare["subject_start"].tolist() == [start - 1 for start in asked["subject_start"][:2]]
+    twice = replace(FRANCE, template="Unlike the king of France, the capital of {} is")
+    read = smollm2.to_str_tokens(twice.prompt)
+    places = [place for place, token in enumerate(read) if token == " France"]
+    assert [len(places), int(filter_facts(smollm2, [twice])["subject_last"][0])] == [2, places[1]]
 
 
 def test_answers_of_several_tokens_are_flagged_and_measured_at_the_first(smollm2: "Transformer") -> None:
@@ -92,6 +96,9 @@ def test_answers_of_several_tokens_are_flagged_and_measured_at_the_first(smollm2
     found = filter_facts(smollm2, [hamlet, FRANCE])
     assert found["answer_tokens"].tolist() == [2, 1]
     assert found["answer_token"].tolist() == [" William", " Paris"]
+    first = smollm2.to_single_token(" William")
+    probability = float(smollm2(smollm2.to_tokens(hamlet.prompt))[0, -1].softmax(-1)[first])
+    assert float(found["probability"][0]) == pytest.approx(probability, rel=1e-3)
 
 
 def test_relations_are_summed_up_over_their_own_facts(asked: KnownFacts) -> None:

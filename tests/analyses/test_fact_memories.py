@@ -1,5 +1,6 @@
 """FFN memories of facts: a fact written by hand, the same numbers as prompt by prompt, and what is left out."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -56,6 +57,12 @@ def test_the_numbers_are_those_of_each_prompt(found: FactMemories) -> None:
     read = project(model, model.W_out[layer, neuron][None], tracked=[FACT.token("Paris")], top_k=1)
     at = {"fact": KNOWN.id, "role": "subject_last", "layer": layer, "rank": 1}
     assert float(found.at("answer_score", **at)) == float(read.tracked_score)
+
+
+def test_of_an_object_of_several_tokens_the_first_is_looked_for(found: FactMemories) -> None:
+    longer = fact_memories(spoken_fact(FACT), [replace(KNOWN, object="Paris is")], top_k=3, near=1)
+    assert longer["answer"].tolist() == found["answer"].tolist()
+    np.testing.assert_array_equal(longer["answer_rank"], found["answer_rank"])
 
 
 def test_a_share_counts_facts_of_which_any_sub_update_is_near(found: FactMemories) -> None:

@@ -9,11 +9,13 @@ import pytest
 import torch
 from published import small_tokenizer
 from tiny import CONFIGS, reference, tiny
+from traced_facts import speaker
 
 from interp import edits
 from interp.analyses.fact_data import bundled_facts
 from interp.analyses.knockout import BLOCKS, AttentionKnockout, attention_knockout, blocked_keys
-from interp.analyses.recall import Recall, Recalls
+from interp.analyses.recall import Recall, Recalls, recall_of
+from interp.analyses.recall_effects import averaged
 from interp.errors import UsageError
 from interp.facts import Fact
 from interp.models.constructed import one_fact_memory
@@ -84,6 +86,14 @@ def test_what_each_block_blocks() -> None:
     assert all(len(each) == 2 and set(each) <= {1, 2, 5, 6} for each in drawn)
     assert len(set(drawn)) > 3
     assert drawn[0] == blocked_keys(recall, "random 0", 0)
+
+
+def test_a_fact_is_cut_at_the_subject_in_its_slot_and_measured_at_the_first_token_of_its_answer() -> None:
+    model = speaker()
+    recall = recall_of(model, Fact("city", "streets", "the city of {} of a", "tower of"), "doc")
+    assert model.tokenizer.str_tokens(recall.ids) == ["<|endoftext|>", "the", " city", " of", " city", " of", " a"]
+    assert (recall.subject, recall.others) == ((4,), (1, 2, 3, 5))
+    assert model.tokenizer.str_tokens([recall.answer]) == [" tower"]
 
 
 # ----------------------------------------------------------------------------------------------------- run by run
@@ -160,6 +170,14 @@ def test_means_are_ratios_of_means_over_the_facts_that_have_the_block(known: Att
     expected = 100 * (known["probability"][0] - known["probability_base"])[:, own].mean(-1)
     expected /= known["probability_base"][own].mean()
     np.testing.assert_allclose(known.at("relation_change", relation=relation, cut="subject"), expected)
+
+
+def test_a_fact_of_small_probability_decides_neither_the_mean_change_nor_its_interval() -> None:
+    """Nine facts lose half of 0.8; the tenth rises from 0.001 to 0.02, which by itself would be +1900 %."""
+    base, moved = np.array([0.8] * 9 + [0.001]), np.array([-0.4] * 9 + [0.019])
+    mean, low, high = averaged(moved[None, None], base, np.ones((1, 10), dtype=bool), seed=0)
+    assert mean.item() == pytest.approx((-0.4 * 9 + 0.019) / (0.8 * 9 + 0.001))
+    assert -0.51 < low.item() <= mean.item() <= high.item() < -0.45
 
 
 def test_the_saved_copy_is_the_same_and_the_summary_names_the_strongest_layers(

@@ -72,6 +72,17 @@ def test_a_subject_that_is_named_twice_is_asked_where_it_was_said(memory: Transf
     assert (len(first.neurons), last.neurons) == (0, (WRITTEN,))
 
 
+def test_a_fact_is_asked_at_the_subject_in_its_slot_for_the_first_token_of_its_answer() -> None:
+    """The subject's letters stand before the slot too; the answer has two tokens."""
+    model, fact = with_words("grouped_query"), Fact("Tower", "city", "The Tower is in {} in", "Paris is")
+    found = knowledge_neurons(model, fact, position="subject", steps=1)
+    _, cache = model.run_with_cache(model.to_tokens(fact.prompt), "blocks.*.mlp.hook_post")
+    for layer in range(model.config.n_layers):
+        expected = cache["mlp.post", layer][0, 5]
+        np.testing.assert_allclose(found["coefficients"][0, layer], expected, rtol=1e-4, atol=1e-7)
+    assert found.settings["answer"] == " Paris"
+
+
 def test_a_prompt_without_a_fact_takes_what_the_model_says_for_its_answer() -> None:
     model = with_words("grouped_query")
     prompt = "The Eiffel Tower is in"

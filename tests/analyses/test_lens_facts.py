@@ -1,5 +1,6 @@
 """The lens over facts: each fact is read where it would be alone, known ones only are averaged."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,11 @@ def test_the_object_is_on_top_from_the_layer_of_the_extractor_on(memory: "Transf
 
 def test_batches_change_nothing(memory: "Transformer") -> None:
     assert lens_facts(memory, FACTS, max_bytes=1).identical(lens_facts(memory, FACTS))
+
+
+def test_of_an_object_of_several_tokens_the_first_is_followed(memory: "Transformer") -> None:
+    longer = replace(KNOWN, object="Paris is")
+    np.testing.assert_array_equal(lens_facts(memory, [longer])["rank"], lens_facts(memory, [KNOWN])["rank"])
 
 
 def test_means_are_over_known_facts_and_the_others_are_named(memory: "Transformer") -> None:

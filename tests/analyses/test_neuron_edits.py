@@ -80,6 +80,16 @@ def test_the_mean_is_that_over_all_real_tokens_of_all_texts(memory: "Transformer
     assert not np.allclose(found["probability"][0], found["base_probability"])
 
 
+def test_the_mean_stands_beside_nought_unless_something_else_is_asked_for(
+    memory: "Transformer", edited: NeuronEdits
+) -> None:
+    """A coefficient of nought can be one that the model never has."""
+    study = suppression_study(memory, FACTS, count=1, limit=1, position="subject", steps=1, controls=1)
+    for found in (edited, study):
+        assert found.axes["change"] == ("zero", "mean", "x2")
+        assert {"  zero", "  mean", "  x2"} <= set(found.summary())
+
+
 def test_edits_are_those_of_runs_with_hooks(memory: "Transformer", edited: NeuronEdits) -> None:
     """Text by text, without padding, for a control too."""
     control = [Neuron.parse(name) for name in str(edited["control_neurons"][0, 1]).split(", ")]
@@ -127,13 +137,19 @@ def test_texts_are_grouped_by_what_they_are_to_a_fact(memory: "Transformer") -> 
     assert members(texts, [Question.of(EIFFEL)]).sum((1, 2)).tolist() == [1, 1, 1, 1, 1]
 
 
+def test_of_an_object_of_several_tokens_the_first_is_measured(memory: "Transformer") -> None:
+    longer = replace(EIFFEL, object="Paris is")
+    answers = [{text.answer for text in fact_texts(memory, [Question.of(fact)])[0]} for fact in (EIFFEL, longer)]
+    assert answers[0] == answers[1] == {memory.to_single_token(" Paris")}
+
+
 def test_effects_are_means_over_facts_of_means_over_their_texts() -> None:
     """By hand: two edited facts, the first with two paraphrases, the second with one."""
     member = np.zeros((1, 2, 4), dtype=bool)
     member[0, 0, :2] = member[0, 1, 2] = True
-    base = np.array([0.5, 0.7, 0.4, 0.9])
-    own = np.array([[[0.1, 0.5, 0.0, 0.9], [0.5, 0.7, 0.2, 0.9]]])
-    control = np.array([[[[0.5, 0.7, 0.4, 0.9]] * 2, [[0.5, 0.7, 0.4, 0.9], [0.5, 0.7, 0.2, 0.9]]]])
+    base = np.array([0.5, 0.7, 0.8, 0.9])
+    own = np.array([[[0.1, 0.5, 0.0, 0.9], [0.5, 0.7, 0.6, 0.9]]])
+    control = np.array([[[[0.5, 0.7, 0.8, 0.9]] * 2, [[0.5, 0.7, 0.8, 0.9], [0.5, 0.7, 0.6, 0.9]]]])
     found = by_group(
         member,
         ["a", "a", "b", "c"],
@@ -151,7 +167,7 @@ def test_effects_are_means_over_facts_of_means_over_their_texts() -> None:
     assert values["effect"] == pytest.approx((-0.3 - 0.2) / 2)
     assert values["control_effect"] == pytest.approx((0 - 0.1) / 2)
     assert values["excess"] == pytest.approx(-0.2)
-    assert values["relative"] == pytest.approx((0.3 + 0.2) / (0.6 + 0.4) - 1)
+    assert values["relative"] == pytest.approx((0.3 + 0.6) / (0.6 + 0.8) - 1)  # no mean of 0.3 / 0.6 and 0.6 / 0.8
     assert (values["effect_low"], values["effect_high"]) == pytest.approx((-0.3, -0.2))
     assert values["lost"] == 0.5  # of two texts that were answered rightly
     assert values["control_lost"] == 0.25

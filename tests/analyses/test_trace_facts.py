@@ -15,7 +15,7 @@ from interp.analyses.trace_facts import trace_facts
 from interp.analyses.trace_roles import ROLES, role_positions
 from interp.analyses.tracing import causal_trace, plan_trace
 from interp.errors import UsageError
-from interp.facts import Fact
+from interp.facts import Fact, fill
 from interp.models.circuits import Head, Neuron, OneFact
 from interp.models.constructed import one_fact_memory
 from interp.results import Result
@@ -58,6 +58,19 @@ def test_every_fact_is_what_its_own_trace_finds(traced: FactTraces) -> None:
                 np.testing.assert_allclose(found, alone["effect"][:, positions].mean(1), atol=1e-6, err_msg=role)
             else:
                 assert np.isnan(found).all()
+
+
+def test_the_subject_is_the_one_in_the_slot_and_the_answer_begins_with_its_first_token() -> None:
+    """The subject's letters stand before the slot too, and of the answer's two tokens the model says the first."""
+    model, template = speaker(), "the city of {} of a"
+    said = model.tokenizer.str_tokens([int(model(model.to_tokens(fill(template, "city")))[0, -1].argmax())])[0]
+    fact = Fact(subject="city", relation="streets", template=template, object=f"{said.strip()} a")
+    found = trace_facts(model, [fact], kinds=("resid",), samples=2)
+    alone = causal_trace(model, fact.prompt, "city", occurrence=1, answer=said, kinds=("resid",), samples=2)
+    assert np.flatnonzero(alone["in_subject"]).tolist() == [4]
+    assert found["answer_token"].tolist() == [said]
+    assert found["total_effect"][0] == pytest.approx(alone.total_effect, abs=1e-6)
+    np.testing.assert_allclose(found.at("effect", role="last subject"), alone.at("effect", position=4), atol=1e-6)
 
 
 def test_neither_the_order_of_facts_nor_their_number_matters(traced: FactTraces) -> None:

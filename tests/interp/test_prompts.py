@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from interp.errors import UsageError
-from interp.prompts import Prefix, Span, find_subject
+from interp.prompts import Prefix, Span, find_subject, replaced
 
 if TYPE_CHECKING:
     from interp.models.tokenizer import Tokenizer
@@ -110,6 +110,16 @@ def test_occurrences_may_overlap(tokenizer: "Tokenizer") -> None:
         find_subject(tokenizer, "1 2 1 2 1", "1 2 1")
     first, second = (find_subject(tokenizer, "1 2 1 2 1", "1 2 1", occurrence=which) for which in (0, 1))
     assert first.start < second.start < first.stop < second.stop
+
+
+def test_another_subject_takes_the_place_of_the_occurrence_that_is_meant() -> None:
+    with pytest.raises(UsageError, match="stands 2 times"):
+        replaced(TWICE, "Paris", "Rome")
+    assert [replaced(TWICE, "Paris", "Rome", occurrence=which) for which in (0, 1, -1)] == [
+        "Rome is Paris",
+        "Paris is Rome",
+        "Paris is Rome",
+    ]
 
 
 def test_the_only_occurrence_may_be_chosen_too(tokenizer: "Tokenizer") -> None:
