@@ -14,7 +14,10 @@ SAMPLES = 3
 
 
 def many_facts(count: int = 100) -> Iterator[Row]:
-    """The residual streams of known facts, in one call and one by one; each takes minutes, so that it runs once."""
+    """The residual streams of known facts, in one call and one by one; each takes minutes, so that it runs once.
+
+    Known facts are those whose answer the model gives, so that a trace of its own answer is that of the fact.
+    """
     model = ours()
     known = filter_facts(model, bundled_facts()).known(bundled_facts())
     chosen = [known[place * len(known) // count] for place in range(min(count, len(known)))]
@@ -24,10 +27,7 @@ def many_facts(count: int = 100) -> Iterator[Row]:
     found = trace_facts(model, chosen, kinds=("resid",), samples=SAMPLES)
     together = time.perf_counter() - start
     start = time.perf_counter()
-    single = [
-        causal_trace(model, fact.prompt, fact.subject, answer=fact.answer, kinds=("resid",), samples=SAMPLES)
-        for fact in chosen
-    ]
+    single = [causal_trace(model, fact.prompt, fact.subject, kinds=("resid",), samples=SAMPLES) for fact in chosen]
     alone = time.perf_counter() - start
     measured = f"{together:.1f} s against {alone:.1f} s"
     yield Row(f"trace {len(chosen)} facts together ÷ one by one", measured, together / alone, 1.0)

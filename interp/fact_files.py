@@ -119,8 +119,9 @@ def _of_known(record: Record) -> Record:
 
 
 def _of_counterfact(record: Record) -> Record:
-    subject = _text(record, "requested_rewrite.subject")
-    others = [text.rpartition(subject) for text in _texts(record, "paraphrase_prompts")]
+    """Paraphrases that do not name the subject, or hold braces of their own, are left out."""
+    subject = _text(record, "requested_rewrite.subject").strip()
+    others = [text.rpartition(subject) for text in _texts(record, "paraphrase_prompts") if SLOT not in text]
     return {
         "id": f"counterfact {_number(record, 'case_id')}",
         "subject": subject,

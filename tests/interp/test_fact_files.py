@@ -85,7 +85,7 @@ REWRITE = {
     "relation_id": "P36",
     "target_new": {"str": "Gondor", "id": "Q1"},
     "target_true": {"str": "Strelsau", "id": "Q2"},
-    "subject": "Ruritania",
+    "subject": "Ruritania ",
 }
 CASE = {
     "case_id": 7,
@@ -94,6 +94,7 @@ CASE = {
         "Ruritania is old. It rained. The capital of Ruritania,",
         "Nobody knows. In Ruritania, they govern from ",
         "This one has no subject",
+        "function() {} // Ruritania is",
     ],
     "neighborhood_prompts": ["The capital of Freedonia is"],
 }
