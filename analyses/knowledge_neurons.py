@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from interp.models.prompt_formats import PrefixPolicy
     from interp.models.transformer import Transformer
 
+PROMPT_LETTERS = 60  # of each prompt in a figure: wordings of one fact begin alike
+
 Position = Literal["last", "subject"]
 """The last token of the prompt, or that of the subject."""
 
@@ -89,11 +91,14 @@ class KnowledgeNeurons(Result, kind="facts.knowledge-neurons"):
         )
 
     def figure(self) -> "Figure":
-        """What the neurons of each layer add to the answer, prompt by prompt."""
+        """What the neurons of each layer add to the answer, prompt by prompt: P(w̄) − P(0), no sum of attributions.
+
+        An attribution's sum may miss it by far, and the scale of all colours would be that of the worst.
+        """
         from interp.plots import effect_heatmap
 
         return effect_heatmap(
-            self["layer_sum"],
+            self["probability"][:, None] - self["without"],
             title=f"{self.title}: what each layer adds to {self.settings['answer']!r}",
             metric="probability",
             x="layer",
@@ -101,6 +106,7 @@ class KnowledgeNeurons(Result, kind="facts.knowledge-neurons"):
             columns=self.axes["layer"],
             rows=self.axes["prompt"],
             upwards=False,
+            letters=PROMPT_LETTERS,
         )
 
     def summary(self) -> list[str]:

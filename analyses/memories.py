@@ -70,7 +70,7 @@ class Memories(Result, kind="memories.prompt"):
         from interp.plots import ranked_bars, visible
 
         cells = self._cells()
-        labels = [f"{self['name'][cell]}  {' '.join(map(visible, self._words('promoted', cell)))}" for cell in cells]
+        labels = [f"{self['name'][cell]}  {' │ '.join(map(visible, self._words('promoted', cell)))}" for cell in cells]
         signed = [float(np.copysign(self["dominance"][cell], self["coefficient"][cell])) for cell in cells]
         where = f"{visible(str(self['token']))} (position {self.settings['position']})"
         title = f"{self.title} at {where}"

@@ -149,7 +149,9 @@ def test_a_result_comes_back_as_it_was_saved(memory: Transformer, tmp_path: Path
     assert again.identical(found)
     assert again.neurons == found.neurons
     assert "0.5" in "\n".join(found.summary())
-    assert found.figure().data[0].z.shape == (3, 2)
+    drawn = found.figure()
+    np.testing.assert_allclose(drawn.data[0].z, found["probability"][:, None] - found["without"])
+    assert drawn.layout.yaxis.ticktext == ("The Eiffel Tower is in", "Eiffel Tower in", "is The Eiffel Tower in")
     assert found.to_frame()["index"].tolist() == [WRITTEN.index]
 
 
