@@ -1,8 +1,8 @@
 """What a cost is asked for: the items by their lengths, and the settings of an analysis, read with their defaults."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from interp.analyses.cost_parts import Work
 from interp.errors import UsageError
@@ -50,6 +50,15 @@ class Asked:
             Item(length, _changed(given[place] if each else given, length))  # type: ignore[index]
             for place, length in enumerate(self.lengths)
         ]
+
+    def with_settings(self, settings: Mapping[str, object]) -> "Asked":
+        """The same items with other settings."""
+        return replace(self, settings=settings)
+
+    def of_lengths(self, lengths: Sequence[int]) -> "Asked":
+        """Other items with the same settings, each with its two runs differing behind the first token."""
+        kept = {name: value for name, value in self.settings.items() if name != "changed"}
+        return replace(self, lengths=tuple(lengths), settings=kept)
 
     def each(self, cost: Callable[[Item], Work]) -> Work:
         """The work on all items, one after the other; equal ones are counted once and taken as often."""
@@ -99,15 +108,6 @@ class Asked:
 
         value = self.settings.get(name)
         return indices(slice(None) if value is None else value, size, name)  # type: ignore[arg-type]
-
-    def batches(self, size: Callable[[int], int]) -> Iterator[tuple[int, int]]:
-        """(length, rows) of batches in which texts are padded to the longest; `size(length)`: how many fit."""
-        if not self.lengths:
-            return
-        fit = max(1, size(max(self.lengths)))
-        for start in range(0, len(self.lengths), fit):
-            batch = self.lengths[start : start + fit]
-            yield max(batch), len(batch)
 
 
 def _changed(given: object, length: int) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from functools import cached_property
 from interp.models.config import ModelConfig
 from interp.models.operations import run_flops
 from interp.models.planner.memory import kv_bytes, run_bytes, weight_bytes
+from interp.models.planner.shape import with_layers
 from interp.models.replay_cost import TOKENS_A_WALK, token_numbers
 from interp.models.transformer import point_table
 from interp.points import PointTable
@@ -101,7 +102,15 @@ class Costing:
         held = once.held + kept_numbers * self.itemsize + 2 * rows * self.recorded(kept, length, length)
         return Work(0, ((2 * once.flops + attention, 2 * once.moved),), held)
 
-    def unembed(self, rows: int, at_once: int) -> Work:
+    def up_to(self, layers: int) -> "Costing":
+        """The same model as far as a run goes that ends behind so many layers."""
+        return replace(self, config=with_layers(self.config, layers))
+
+    def product(self, flops: int, read: int = 0) -> Work:
+        """Other products of matrices, for which so many numbers are read."""
+        return Work(0, ((flops, read * self.itemsize),), read * self.itemsize)
+
+    def unembed(self, rows: int, at_once: int = 2**26) -> Work:
         """So many vectors read over the vocabulary, in blocks of at most `at_once` bytes."""
         c = self.config
         table, logits = c.d_vocab * c.d_model, rows * c.d_vocab * self.itemsize
@@ -136,6 +145,13 @@ class Costing:
         done = sum(each.count * self._cell_flops(length, each, rows, read) for each in cells)
         moved = self._moved(length, cells, rows, limit)
         return Work(count, ((done, moved),), base + max(token * min(tokens, limit), logits))
+
+    def some(self, cells: Sequence[Alike], count: int) -> list[Alike]:
+        """So many of these cells, taken evenly from all."""
+        every = sum(each.count for each in cells)
+        step = max(1, every // max(1, count))
+        spread = [each for each in cells for _ in range(each.count)][::step][:count]
+        return [replace(each, count=1) for each in spread]
 
     def recorded(self, names: Sequence[str], length: int, columns: int) -> int:
         """Bytes of what is recorded of one text of `length` tokens at these points, at so many of its columns."""

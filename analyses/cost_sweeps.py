@@ -6,6 +6,7 @@ from typing import get_args
 
 from interp.analyses.cost_asked import Asked, Item
 from interp.analyses.cost_parts import Alike, Costing, Work
+from interp.analyses.cost_texts import facts
 from interp.analyses.sites import SITES, Site, layer_window, site_spec
 from interp.analyses.trace_settings import RESTORED, Kind, Sublayer, window_of
 from interp.models.walk import layer_of_join
@@ -20,27 +21,35 @@ def patching(costing: Costing, asked: Asked) -> Work:
     """Both runs of every pair, the base run of the sweep, and the sweep."""
 
     def one(item: Item) -> Work:
-        runs = costing.forward(item.length, read=item.length, kept=_points(costing, asked)) * 2
+        runs = costing.forward(item.length, kept=_points(costing, asked)) * 2
         return runs + base_run(costing, item.length) + patching_sweep(costing, asked, item)
 
     return asked.each(one)
 
 
 def patching_sweep(costing: Costing, asked: Asked, item: Item) -> Work:
-    """The cells of one pair."""
+    """All cells of one pair."""
+    return _swept(costing, asked, item, patching_cells(costing, asked, item))
+
+
+def patching_cells(costing: Costing, asked: Asked, item: Item) -> list[Alike]:
+    """Where the cells of one pair part from its base run."""
     sites = _sites(asked)
     spec = SITES[sites[0]]
     swept = asked.words("by", [axis for axis in spec.usual if all(axis in SITES[each].axes for each in sites)])
     sizes = _axis_sizes(costing, item.length)
     others = math.prod(len(asked.places(_NAMED[axis], sizes[axis])) for axis in swept if axis not in (*TOKENS, "layer"))
-    cells: list[Alike] = []
     layers = asked.places("layers", sizes["layer"]) if "layer" in spec.axes else [0]
-    window = asked.number("window", 1, least=1)
-    for layer in layers if "layer" in swept else layers[:1]:
+    window, cells = asked.number("window", 1, least=1), []
+    for layer in layers if "layer" in swept else [min(layers)]:
         first = layer_window(layer, window, sizes["layer"])[0] if window > 1 else layer
-        join = layer_of_join(SITES[sites[0]].name(first), costing.points)
-        for start, count in _starts(asked, item, sites, swept, first).items():
-            cells.append(Alike(others * count, join, start))
+        join = layer_of_join(spec.name(first), costing.points)
+        starts = _starts(asked, item, sites, swept, first)
+        cells += [Alike(others * count, join, start) for start, count in starts.items()]
+    return cells
+
+
+def _swept(costing: Costing, asked: Asked, item: Item, cells: Sequence[Alike]) -> Work:
     return costing.sweep(
         item.length,
         cells,
@@ -66,12 +75,23 @@ def tracing(costing: Costing, asked: Asked) -> Work:
 
 def fact_tracing(costing: Costing, asked: Asked) -> Work:
     """Which facts are known, and the trace of each."""
-    return known_facts(costing, asked).of_cells(0) + tracing(costing, asked)
+    return facts(costing, asked).of_cells(0) + tracing(costing, asked)
 
 
-def known_facts(costing: Costing, asked: Asked) -> Work:
-    """What the model says at the end of every prompt."""
-    return asked.each(lambda item: costing.forward(item.length, read=1).of_cells(1))
+def attribution_patching(costing: Costing, asked: Asked) -> Work:
+    """Both runs of every pair, the gradient of one, and some cells patched exactly."""
+    check = asked.settings.get("check", (10, 30))
+    checked = sum(check) if isinstance(check, Sequence) else 0
+
+    def one(item: Item) -> Work:
+        points = _points(costing, asked)
+        runs = costing.forward(item.length, kept=points) + costing.gradient(item.length, kept=points)
+        cells = costing.some(patching_cells(costing, asked, item), checked)
+        if not cells:
+            return runs.of_cells(1)
+        return runs + base_run(costing, item.length) + _swept(costing, asked, item, cells)
+
+    return asked.each(one)
 
 
 def tracing_sweep(costing: Costing, asked: Asked, item: Item) -> Work:

@@ -56,7 +56,7 @@ def analysis_cost(
     analysis: str,
     config: ModelConfig,
     lengths: Sequence[int],
-    settings: Mapping[str, object] = {},  # noqa: B006  # never written to
+    settings: Mapping[str, object] = {},  # never written to
     *,
     speed: Speed | None = None,
 ) -> AnalysisCost:

@@ -16,6 +16,7 @@ from interp.hooks import edits_replaced
 from interp.models.config import ModelConfig
 from interp.models.operations import run_flops
 from interp.models.planner.memory import weight_bytes
+from interp.models.planner.shape import with_layers
 from interp.models.replay_cost import Clock
 from interp.models.transformer import Transformer
 
@@ -53,7 +54,7 @@ def this_machine(model: Transformer | ModelConfig) -> Speed:
     config, itemsize = subject.config, subject.dtype.itemsize
     with edits_replaced({}):
         clock = Clock(subject, MANY)
-    layer = replace(config, n_layers=1, layers=(config.layer(0),))
+    layer = with_layers(config, 1)
     flops = run_flops(layer, 1, batch=MANY, read=0)
     moved = weight_bytes(layer, FEW, itemsize, logits=False)
     return Speed(flops / clock.layer[MANY], moved / clock.layer[FEW])
@@ -61,12 +62,12 @@ def this_machine(model: Transformer | ModelConfig) -> Speed:
 
 def _made_up(config: ModelConfig) -> Transformer:
     """Some layers of that shape with random weights, and a short vocabulary."""
-    one = replace(config, n_layers=1, layers=(config.layer(0),), d_vocab=1024, n_ctx=max(16, min(config.n_ctx, 2048)))
+    one = replace(with_layers(config, 1), d_vocab=1024, n_ctx=min(config.n_ctx, 2048))
     while weight_bytes(one, MANY) > MOST_BYTES and one.d_mlp > 64:
         experts = None if one.moe is None else replace(one.moe, d_expert=max(1, one.moe.d_expert // 2))
         one = replace(one, d_mlp=one.d_mlp // 2, moe=experts)
     count = max(1, min(config.n_layers, MOST_BYTES // weight_bytes(one, MANY)))
-    model = Transformer(replace(one, n_layers=count, layers=one.layers * count))
+    model = Transformer(with_layers(one, count))
     for weight in model.weights().values():
         _fill(weight)
     return model
