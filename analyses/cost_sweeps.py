@@ -6,12 +6,12 @@ from typing import get_args
 
 from interp.analyses.cost_asked import Asked, Item
 from interp.analyses.cost_parts import Alike, Costing, Work
-from interp.analyses.cost_texts import facts
+from interp.analyses.cost_texts import BUDGET, facts
+from interp.analyses.recall import HELD
 from interp.analyses.sites import SITES, Site, layer_window, site_spec
 from interp.analyses.trace_settings import RESTORED, Kind, Sublayer, window_of
 from interp.models.walk import layer_of_join
 
-BUDGET = 2**30
 LOCAL = ("embed", "resid_pre", "q", "k", "v")
 """What depends, in the first layer, on one token alone."""
 TOKENS = ("pos", "query_pos", "key_pos")
@@ -124,8 +124,7 @@ def trace_rows(asked: Asked) -> int:
 
 def base_run(costing: Costing, length: int, rows: int = 1) -> Work:
     """The run that a sweep starts from, recorded between layers."""
-    kept = ["hook_embed", "blocks.*.hook_resid_post", "blocks.*.attn.hook_rot_k", "blocks.*.attn.hook_v"]
-    return costing.forward(length, rows, read=1, kept=kept)
+    return costing.forward(length, rows, read=1, kept=HELD)
 
 
 _NAMED = {"pos": "positions", "query_pos": "positions", "key_pos": "keys", "layer": "layers"}
