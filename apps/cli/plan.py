@@ -1,11 +1,11 @@
 """`interp plan`: what a model, or an analysis of it, will take, before anything is loaded."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from interp.apps.cli.options import Common, refuse, with_common
+from interp.apps.cli.options import Common, Dtype, refuse, with_common
 
 if TYPE_CHECKING:
     from interp.models.config import ModelConfig
@@ -60,9 +60,9 @@ def plan(
     top_k: Annotated[
         int | None, typer.Option(metavar="N", help="Experts that a token goes through.", show_default="2")
     ] = None,
-    dtype: Annotated[
-        Literal["float32", "bfloat16", "float16", "float64"] | None,
-        typer.Option(help="Number format.", show_default="bfloat16; of an analysis float32"),
+    number_format: Annotated[
+        Dtype | None,
+        typer.Option("--dtype", help="Number format.", show_default="bfloat16; of an analysis float32"),
     ] = None,
     tokens_of_context: Annotated[
         int, typer.Option("--context", metavar="N", min=1, help="Tokens that a user has.")
@@ -108,16 +108,16 @@ def plan(
     if common.out is not None:
         check_folder(common.out)
     numbers = Numbers(layers, d_model, heads, kv_heads, head_dim, d_mlp, vocab, experts, top_k)
-    speed = None if on is None else accelerator(on, dtype=dtype or ANALYSIS, efficiency=efficiency)
+    speed = None if on is None else accelerator(on, dtype=number_format or ANALYSIS, efficiency=efficiency)
     if analysis is not None:
         refuse(context, "a plan of models; --analysis asks for something else", *OF_MODELS)
-        asked = AnalysisAsked.read(analysis, tokens, items, setting or [], dtype or ANALYSIS)
+        asked = AnalysisAsked.read(analysis, tokens, items, setting or [], number_format or ANALYSIS)
         show_costs(_shapes(models, numbers, common), asked, speed, common)
         return
     refuse(context, "--analysis", "tokens", "items", "setting")
     if on is None:
         refuse(context, "--on", "efficiency")
-    asked_of_all = {"dtype": dtype or PLAN, "context": tokens_of_context, "users": users}
+    asked_of_all = {"dtype": number_format or PLAN, "context": tokens_of_context, "users": users}
     plans = _plans(_shapes(models, numbers, common), on, efficiency, asked_of_all)
     show_plans(plans, {} if models else numbers.assumed, depth_width, common)
 

@@ -36,7 +36,13 @@ def show_plans(plans: "Sequence[ModelPlan]", assumed: Mapping[str, int], depth_w
 def _rows(plans: "Sequence[ModelPlan]") -> Rows:
     """What is counted, a row a quantity; rows of which no model has anything are left out."""
     columns = [_column(plan) for plan in plans]
-    names = list(dict.fromkeys(name for column in columns for name in column))
+    names: list[str] = []
+    for column in columns:  # what only some have stands where these have it
+        place = 0
+        for name in column:
+            if name not in names:
+                names.insert(place, name)
+            place = names.index(name) + 1
     rows = [(name, *(column.get(name, NONE) for column in columns)) for name in names]
     return [row for row in rows if set(row[1:]) != {NONE}]
 
