@@ -14,8 +14,11 @@ from interp.models.walk import layer_of_join
 
 LOCAL = ("embed", "resid_pre", "q", "k", "v")
 """What depends, in the first layer, on one token alone."""
-OWN = frozenset({"k_by_head", "v_by_head"})
-"""Sites whose edits are functions that say of no position that they leave it alone."""
+TOUCHED = {
+    "k_by_head": ("hook_rot_q", "hook_attn_scores"),
+    "v_by_head": ("hook_pattern", "hook_z"),
+}
+"""Sites whose edits are functions that say of no position that they leave it alone, and what else they listen to."""
 TOKENS = ("pos", "query_pos", "key_pos")
 
 
@@ -47,16 +50,17 @@ def patching_cells(costing: Costing, asked: Asked, item: Item) -> list[Alike]:
         around = layer_window(layer, window, sizes["layer"])
         join = layer_of_join(spec.name(around[0]), costing.points)
         starts = _starts(asked, item, sites, swept, around[0])
-        whole = bool(OWN & set(sites)) and sizes["layer"] - 1 in around
+        whole = bool(set(TOUCHED) & set(sites)) and sizes["layer"] - 1 in around
         cells += [Alike(others * count, join, start, whole) for start, count in starts.items()]
     return cells
 
 
 def _swept(costing: Costing, asked: Asked, item: Item, cells: Sequence[Alike]) -> Work:
+    touched = [f"blocks.0.attn.{point}" for site in _sites(asked) for point in TOUCHED.get(site, ())]
     return costing.sweep(
         item.length,
         cells,
-        points=_points(costing, asked),
+        points=[*_points(costing, asked), *touched],
         budget=asked.number("budget", BUDGET),
         shortcuts=asked.flag("shortcuts", True),
     )
@@ -168,7 +172,7 @@ def _axis_sizes(costing: Costing, length: int) -> dict[str, int]:
 def _starts(asked: Asked, item: Item, sites: Sequence[Site], swept: Sequence[str], layer: int) -> Mapping[int, int]:
     """First column → how many combinations of the swept token axes are computed from there on."""
     local = layer == 0 and set(sites) <= set(LOCAL)
-    whole = bool(OWN & set(sites)) or not asked.flag("shortcuts", True)
+    whole = bool(set(TOUCHED) & set(sites)) or not asked.flag("shortcuts", True)
     here = range(0 if whole else item.first, item.length)
     moved = [place for place in here if whole or not local or place in item.changed]
     chosen = set(asked.places("positions", item.length))

@@ -1,6 +1,7 @@
 """`interp plan`: what it counts, what it refuses, what it saves; and that no weights are read for it."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import tree
 
 from interp.apps.cli import plan_analysis
 from interp.models.planner import Speed
@@ -154,6 +156,22 @@ def test_a_configuration_file_is_planned_without_weights(run: Run, tmp_path: Pat
     (tmp_path / "config.json").write_text(json.dumps(fields))
     (plan,) = told(run, str(tmp_path / "config.json"))["plans"]  # type: ignore[misc]
     assert plan["parameters"] == 124_439_808
+
+
+PAGE = (tree.ROOT / "docs/planner.md").read_text()
+
+
+@pytest.mark.parametrize("line", [line for line in PAGE.splitlines() if line.startswith("interp plan")])
+def test_commands_of_the_page_run_as_written(run: Run, line: str) -> None:
+    code, printed, _ = run(*line.split()[1:], "-q")
+    assert code == 0
+    assert printed
+
+
+def test_the_python_code_of_the_page_runs_as_written(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    exec(compile(code, "planner.md", "exec"), {})
+    assert "cells" in capsys.readouterr().out
 
 
 def test_help_of_a_plan_needs_no_torch() -> None:
