@@ -56,6 +56,43 @@ def test_keys_and_values_take_what_a_cache_allocates(config: ModelConfig) -> Non
     assert kv_bytes_per_token(config) * 5 == cache.nbytes
 
 
+METADATA = "number of parameters that the published safetensors files state"
+TOTALS = {
+    "smollm2-135m": (134_515_008, METADATA),
+    "llama-2-7b": (6_738_415_616, METADATA),
+    "mixtral-8x7b": (46_702_792_704, METADATA),
+    "llama-3.1-8b": (8_030_261_248, METADATA),
+    "qwen2.5-0.5b": (494_032_768, METADATA),
+    "gemma-2-2b": (2_614_341_888, METADATA),
+    "gemma-3-270m": (268_098_176, METADATA),
+    "mistral-7b-v0.1": (7_241_732_096, METADATA),
+    "phi-3-mini-4k": (3_821_079_552, METADATA),
+    "olmoe-1b-7b": (6_919_161_856, METADATA),
+    "gpt2": (
+        124_439_808,
+        "Radford et al. 2019, the release whose paper says 117M, as the model card corrects it: 124M",
+    ),
+    "pythia-70m": (70_426_624, "Biderman et al. 2023, arXiv 2304.01373, table of parameter counts"),
+}
+"""Published totals, and where they were published."""
+
+
+@pytest.mark.parametrize("name", TOTALS)
+def test_totals_are_the_published_ones(name: str) -> None:
+    total, source = TOTALS[name]
+    assert parameters(preset(name).config).total == total, source
+
+
+def test_active_parameters_are_those_counted_by_hand() -> None:
+    mixtral = parameters(preset("mixtral-8x7b").config)
+    assert mixtral.total - mixtral.total_active == 32 * 6 * 3 * 4096 * 14_336, "6 of 8 experts stay idle"
+    assert mixtral.total_active == 12_879_925_248
+    olmoe = parameters(preset("olmoe-1b-7b").config)
+    assert olmoe.total - olmoe.total_active == 16 * 56 * 3 * 2048 * 1024, "56 of 64"
+    shared = parameters(preset("qwen1.5-moe-a2.7b").config)
+    assert shared.total - shared.total_active == 24 * 56 * 3 * 2048 * 1408, "56 of 60; the shared expert never does"
+
+
 EIGHT_BILLION = Numbers(layers=32, heads=32, head_dim=128)
 """As wide and deep as the usual models of 7 and 8 billion parameters."""
 
