@@ -58,12 +58,12 @@ def _column(plan: "ModelPlan") -> dict[str, str]:
         "active for a token": f"{counted.total_active:,}" if config.moe else NONE,
         f"weights, {plan.dtype}": size(plan.serving.weights),
         "MFLOP a token, attention apart": f"{flops.without_attention / 1e6:,.1f}",
-        f"  writing, at {plan.context:,} tokens": f"{flops.decode(plan.context) / 1e6:,.1f}",
-        f"  reading {plan.context:,} tokens": f"{flops.prefill(plan.context) / plan.context / 1e6:,.1f}",
+        f"  decode, at {plan.context:,} tokens": f"{flops.decode(plan.context) / 1e6:,.1f}",
+        f"  prefill of {plan.context:,} tokens": f"{flops.prefill(plan.context) / plan.context / 1e6:,.1f}",
         **_kv(plan),
         **_serving(plan),
-        "FLOP a byte: writing": f"{plan.decode.intensity:,.1f}",
-        "FLOP a byte: reading": f"{plan.prefill.intensity:,.1f}",
+        "FLOP a byte: decode": f"{plan.decode.intensity:,.1f}",
+        "FLOP a byte: prefill": f"{plan.prefill.intensity:,.1f}",
         **_on(plan),
     }
 
@@ -97,7 +97,7 @@ def _on(plan: "ModelPlan") -> dict[str, str]:
     speed = plan.speed
     if speed is None or plan.on is None:
         return {}
-    steps = {"writing": plan.decode, "reading": plan.prefill}
+    steps = {"decode": plan.decode, "prefill": plan.prefill}
     return {
         f"on {speed.name}: ridge, FLOP a byte": f"{speed.ridge:,.1f}",
         **{
