@@ -148,7 +148,10 @@ def _questions(
 def _without_foil(relation: str, facts: int) -> str:
     """Why a fact of a relation has no foil, and what to do."""
     why = "has no other fact" if facts == 1 else f"has {facts} objects that begin with the same token"
-    return f"its relation {relation!r} {why}, so that there is no foil; give more of its facts, or take foils 'none'"
+    return (
+        f"its relation {relation!r} {why}, so that there is no foil. Give more of its facts, or ask for no foils "
+        "(foils='none', --foils none)."
+    )
 
 
 def _other(fact: Fact, tokens: set[int], seed: int) -> int | None:

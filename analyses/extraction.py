@@ -77,6 +77,8 @@ class Extraction(Result, kind="extraction"):
     def summary(self) -> list[str]:
         """In how many facts each kind of sublayer says the answer in any layer, and where most often."""
         lines = [self.headline()]
+        if self.settings.get("answer") != self.settings.get("prediction"):
+            lines.append(f"  the model's own answer is {self.settings['prediction']!r}")
         for place, name in enumerate(self.axes["sublayer"]):
             share, low, high = (float(self[f"any_{end}"][place]) for end in ("rate", "low", "high"))
             rate = self["rate"][place]

@@ -58,8 +58,8 @@ class KnowledgeNeurons(Result, kind="facts.knowledge-neurons"):
 
     `attribution` and `coefficients` [prompt, layer, unit] of all neurons; in a model with experts [prompt, layer,
     slot, unit], with `expert` [prompt, layer, slot], −1 where a layer has none; NaN where a layer has no such place.
-    `largest`, `coarse` (their number), `answer_id` and `answer_tokens`, of which it is the first, [prompt]. By [prompt,
-    layer]: `layer_sum` over neurons, `without`, the answer's probability with the layer's neurons at nought there, and
+    `largest`, `coarse` (their number), `answer_id` and `answer_tokens`, of which it is the first, and what the model
+    itself has `said`, [prompt]. By [prompt, layer]: `layer_sum` over neurons, `without`, the answer's probability with the layer's neurons at nought there, and
     `completeness_error`, the sum less what they add to `probability` [prompt].
     """
 
@@ -124,8 +124,15 @@ class KnowledgeNeurons(Result, kind="facts.knowledge-neurons"):
             ),
             f"  sums over a layer miss what it adds by at most {worst:.3f} ({asked['steps']} steps)",
             *first_token_lines(self),
+            *self._otherwise(),
             f"  {self.caution}",
         ]
+
+    def _otherwise(self) -> list[str]:
+        """Where the model itself says something else than the answer."""
+        other = self["said_id"] != self["answer_id"]
+        said = ", ".join(dict.fromkeys(repr(str(text)) for text in self["said"][other]))
+        return [f"  the model says otherwise to {int(other.sum())} of {len(other)} prompts: {said}"] if said else []
 
 
 @dataclass(frozen=True)
@@ -136,6 +143,7 @@ class _Prompt:
     ids: list[int]
     answer: int
     answer_tokens: int
+    said: int
     position: int
 
 
@@ -193,6 +201,8 @@ def knowledge_neurons(
             "coarse": (np.array(list(map(len, coarse))), ("prompt",)),
             "answer_id": (np.array([prompt.answer for prompt in prompts]), ("prompt",)),
             "answer_tokens": (np.array([prompt.answer_tokens for prompt in prompts]), ("prompt",)),
+            "said": (model.tokenizer.str_tokens([prompt.said for prompt in prompts]), ("prompt",)),
+            "said_id": (np.array([prompt.said for prompt in prompts]), ("prompt",)),
         },
         axes={"neuron": list(map(str, kept)), "prompt": [prompt.text for prompt in prompts], "layer": which},
         settings={
@@ -245,14 +255,15 @@ def _prompts(
     for template in templates:
         text = fill(template, fact.subject) if isinstance(fact, Fact) else template
         ids = model.tokenizer.prompt_ids(text, prefix)
+        own = int(last_logits(model, torch.tensor([ids]), None)[0, 0].argmax())
         if answer is None:
-            answer = int(last_logits(model, torch.tensor([ids]), None)[0, 0].argmax())
-        said = [answer] if isinstance(answer, int) else answer_ids(model.tokenizer, text, answer)
+            answer = own
+        asked = [answer] if isinstance(answer, int) else answer_ids(model.tokenizer, text, answer)
         last = len(ids) - 1
         if position == "subject" and isinstance(fact, Fact):
             last = exact_span(model.tokenizer, template, fact.subject, prefix=prefix).last
         elif position == "subject":
             span = find_subject(model.tokenizer, text, str(subject), prefix=prefix, occurrence=occurrence)
             last = span.must_be_exact().last
-        found.append(_Prompt(text, ids, said[0], len(said), last))
+        found.append(_Prompt(text, ids, asked[0], len(asked), own, last))
     return found

@@ -22,7 +22,7 @@ Facts = Annotated[
     str | None,
     typer.Option(
         metavar="FILE",
-        help=f"Facts in place of a prompt: a file, or {BUNDLED}; those that it knows.",
+        help=f"Facts in place of a prompt: a file, or {BUNDLED}. Those that the model does not know are left out.",
         show_default=False,
     ),
 ]

@@ -52,7 +52,9 @@ def show_facts(
     facts = chosen_facts(file, relation)
     chosen = spread(facts, limit) if name is None else (_named(facts, name),)
     tokenizer = tokenizer_of(common)
-    found = partners(tokenizer, facts, seed=common.seed, prefix=common.prefix)
+    relations = {fact.relation for fact in chosen}
+    alike = [fact for fact in facts if fact.relation in relations]  # a partner has the same
+    found = partners(tokenizer, alike, seed=common.seed, prefix=common.prefix)
     without = {fact.id: found.without[fact.id] for fact in chosen if fact.id in found.without}
     if common.as_json:
         told = [_told(tokenizer, fact, found) for fact in chosen]

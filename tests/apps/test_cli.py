@@ -256,7 +256,7 @@ def test_an_empty_text_is_refused_before_the_model_is_loaded(run: Run, command: 
 
 
 @pytest.mark.usefixtures("unloadable")
-@pytest.mark.parametrize(("prompt", "subject", "said"), [("", "x", "The text is empty"), ("x", "", "The subject is")])
+@pytest.mark.parametrize(("prompt", "subject", "said"), [("", "x", "The text is empty"), ("x", "", "Give --subject")])
 def test_a_trace_without_a_prompt_or_subject_is_refused_before_the_model_is_loaded(
     run: Run, prompt: str, subject: str, said: str
 ) -> None:
@@ -430,7 +430,7 @@ def test_an_estimate_says_what_a_trace_costs_and_runs_nothing(run: Run, monkeypa
 def test_only_a_large_trace_says_first_what_it_costs(
     run: Run, monkeypatch: pytest.MonkeyPatch, limit: float, lines: int
 ) -> None:
-    monkeypatch.setattr("interp.apps.cli.trace.LARGE", limit)
+    monkeypatch.setattr("interp.apps.cli.trace_cost.LARGE", limit)
     short = ["trace", "The Louvre", "--subject", "Lou", "--kinds", "resid", "--samples", "1"]
     _, _, logged = run(*short)
     assert len(logged.splitlines()) == lines

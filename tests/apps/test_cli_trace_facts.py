@@ -29,7 +29,11 @@ def test_known_facts_are_averaged_and_others_listed(run: Run, file: str, tmp_pat
     words = ["--kinds", "resid", "--samples", "1", "--out", str(tmp_path / "out")]
     code, printed, logged = run("trace", "--facts", file, *words)
     assert code == 0
-    steps = ["Loading smollm2-135m …", "Asking the model which facts it knows …", "Tracing the facts that the model knows …"]
+    steps = [
+        "Loading smollm2-135m …",
+        "Asking the model which facts it knows …",
+        "Tracing the facts that the model knows …",
+    ]
     assert logged.splitlines()[:3] == steps
     assert "2 known (1 unknown and 1 that cannot be traced left out)" in printed
     rows = {line[:14].strip(): line[14:].split() for line in printed.splitlines()}
