@@ -245,8 +245,10 @@ def _interval(contribution: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarr
 
 def _said(run: Recorded) -> list[int]:
     """The most likely token behind each prompt."""
-    rows = run.stream.to(run.model.dtype).split(ROWS)
-    return [token for some in rows for token in run.model.unembed_residual(some).argmax(-1).tolist()]
+    stream, found = run.stream.to(run.model.dtype), list[int]()
+    for start in range(0, len(stream), ROWS):
+        found += run.model.unembed_residual(stream[start : start + ROWS]).argmax(-1).tolist()
+    return found
 
 
 def _tokens(model: "Transformer", texts: Texts, asked: Mapping[str, list[int] | None]) -> Arrays:

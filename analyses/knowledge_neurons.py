@@ -59,8 +59,8 @@ class KnowledgeNeurons(Result, kind="facts.knowledge-neurons"):
     `attribution` and `coefficients` [prompt, layer, unit] of all neurons; in a model with experts [prompt, layer,
     slot, unit], with `expert` [prompt, layer, slot], −1 where a layer has none; NaN where a layer has no such place.
     `largest`, `coarse` (their number), `answer_id` and `answer_tokens`, of which it is the first, and what the model
-    itself has `said`, [prompt]. By [prompt, layer]: `layer_sum` over neurons, `without`, the answer's probability with the layer's neurons at nought there, and
-    `completeness_error`, the sum less what they add to `probability` [prompt].
+    itself has `said`, [prompt]. By [prompt, layer]: `layer_sum` over neurons, `without`, the answer's probability with
+    the layer's neurons at nought there, and `completeness_error`, the sum less what they add to `probability` [prompt].
     """
 
     grid = ("neuron",)
