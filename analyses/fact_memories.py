@@ -125,7 +125,7 @@ def fact_memories(
         "promoted_token": NamedArray(np.array(promoted, dtype=object).reshape(stacked["name"].shape), CELL),
         "share": NamedArray((stacked["answer_rank"] <= near).any(-1).mean(0), ("role", "layer")),
         "answer": NamedArray(token_texts(model, known.answers), ("fact",)),
-        **known.labels(),
+        **known.labels,
         "relation": NamedArray([fact.relation for fact in known.facts], ("fact",)),
         "prompt": NamedArray([fact.prompt for fact in known.facts], ("fact",)),
         "reason": NamedArray(np.array(list(excluded.values()), dtype=object), ("excluded",)),

@@ -39,9 +39,10 @@ class Known:
         """One number of each fact, an array [fact] of `KnownFacts`."""
         return [int(self.asked.at(name, fact=fact.id)) for fact in self.facts]
 
-    def labels(self, axis: str = "fact") -> Arrays:
+    @property
+    def labels(self) -> Arrays:
         """Of how many tokens each answer is, by which results say where only the first was measured."""
-        return {"answer_tokens": (self.of("answer_tokens"), (axis,))}
+        return {"answer_tokens": (self.of("answer_tokens"), ("fact",))}
 
 
 def known_facts(

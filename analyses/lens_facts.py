@@ -124,7 +124,7 @@ def lens_facts(
     return FactLens(
         arrays={
             **_values(found, seed),
-            **known.labels(),
+            **known.labels,
             "relation": ([fact.relation for fact in known.facts], ("fact",)),
             "reason": (np.array(list(known.left_out.values()), dtype=object), ("excluded",)),
         },
