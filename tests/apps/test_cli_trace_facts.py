@@ -72,19 +72,22 @@ def test_a_limit_takes_facts_from_the_whole_list(run: Run, file: str) -> None:
     assert "2 known (0 unknown left out)" in document["summary"][0]
 
 
-@pytest.mark.usefixtures("loaded")
 def test_noise_can_be_measured_on_the_subjects_of_the_file_whichever_of_them_are_traced(
-    run: Run, file: str, loaded: "Transformer"
+    run: Run, tmp_path: Path, memory: "Transformer"
 ) -> None:
-    words = ["trace", "--facts", file, "--kinds", "resid", "--samples", "1", "--relation", "capital", "--limit", "1"]
-    code, printed, _ = run(*words, "--noise-subjects", "facts")
-    spread = embedding_spread(loaded, [str(fact["subject"]) for fact in FACTS])
+    facts = [PLACE, {**PLACE, "subject": "Space Needle"}, {**PLACE, "subject": "Tower", "relation": "other"}]
+    (tmp_path / "facts.json").write_text(json.dumps(facts))
+    words = ("trace", "--facts", str(tmp_path / "facts.json"), "--kinds", "resid", "--samples", "1", "--limit", "1")
+    subjects = ["Eiffel Tower", "Space Needle", "Tower"]
+    spread = embedding_spread(memory, subjects)
+    code, printed, _ = run(*words, "--relation", "place", "--noise-subjects", "facts")
     assert code == 0
-    assert f"σ {spread:.3f}, measured on the subjects, the 4 that were given" in printed
+    assert f"σ {spread:.3f}, measured on the subjects, the 3 that were given" in printed
     own = json.loads(run(*words, "--noise-subjects", "facts", "--json")[1])["settings"]
-    assert (own["noise_subjects"], own["embedding_spread"]) == (["France", "Italy", "Japan", "Fin"], spread)
+    assert (own["noise_subjects"], own["embedding_spread"]) == (subjects, spread)
     assert own["noise_level"] == pytest.approx(3 * spread)
     assert f"the subjects, all {len(bundled_facts())} of the bundled facts" in run(*words)[1]
+    assert "subjects hidden by noise 0.500\n" in run(*words, "--noise", "0.5")[1]
 
 
 @pytest.mark.usefixtures("memory")
