@@ -20,7 +20,7 @@ without a foil goes up and down with all others: most of its terms say nothing a
 other question: it recomputes the norm's statistics for every layer, so that its readings do not add up.)
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 SHOWN = 12  # parts that a figure shows one by one, and a summary names
 BLOCK = 4096  # parts whose bootstrap means exist at once
+ROWS = 64  # prompts whose logits exist at once
 
 
 class Attribution(Result, kind="attribution.logit"):
@@ -54,7 +55,8 @@ class Attribution(Result, kind="attribution.logit"):
     interval (NaN for a single prompt); `part_kind`, `part_layer` and `part_index`, which head, neuron, expert or key
     position (−1: none); `part_expert`, a neuron's expert (−1: none, −2: the shared one). Neurons of experts that no
     prompt chose are no parts. `contribution` [prompt, part]; by [prompt] `logit`, what is explained, before any
-    soft-cap; `completeness_error`, Σ contribution − logit; `answer` and `foil`, `answer_id` and `foil_id`.
+    soft-cap; `completeness_error`, Σ contribution − logit; `answer` and `foil`, `answer_id` and `foil_id`; and
+    `prediction`, what the model says there.
     """
 
     grid = ("part",)
@@ -132,8 +134,18 @@ class Attribution(Result, kind="attribution.logit"):
         return [
             *lines,
             f"  the {len(self['mean'])} parts add up to it within {self.worst_error:.1g}",
+            *self._otherwise(),
             f"  {self.caution}",
         ]
+
+    def _otherwise(self) -> list[str]:
+        """Where the model itself says something else than the answer."""
+        other = self["prediction_id"] != self["answer_id"]
+        if not other.any():
+            return []
+        if len(other) == 1:
+            return [f"  the model's own answer is {str(self['prediction'][0])!r}"]
+        return [f"  the model says something else than the answer to {int(other.sum())} of {len(other)} prompts"]
 
     def _asked(self, name: str) -> str:
         """The token, where all prompts have the same."""
@@ -179,13 +191,14 @@ def direct_logit_attribution(
     needed_points(model, by)  # refuses before anything runs
     texts = Texts.of(model, source, mask, prefix)
     question, place = Question.of(model, len(texts.tokens), answer, foil), texts.place(position, by)
-    parts, logits, chosen = [], [], np.zeros(0, bool)
+    parts, logits, said, chosen = [], [], list[int](), np.zeros(0, bool)
     for rows, run in texts.runs(model, place, by, max_bytes):
         asked, bias = question.rows(rows).asked(model)
         terms = [*logit_terms(run, asked, by), *_unembedding_bias(model, bias)]
         parts.append(joined(terms))
         chosen = np.array([each.chosen for each in terms]) | (chosen if len(chosen) else False)
         logits.append(_logits(run, asked, bias))
+        said += _said(run)
         if progress is not None:
             progress(rows.stop, len(texts.tokens))
     cap = model.config.logit_cap
@@ -194,7 +207,7 @@ def direct_logit_attribution(
     return Attribution(
         arrays={
             **_parts(terms, torch.cat(parts).numpy()[:, written], torch.cat(logits).numpy(), seed),
-            **_tokens(model, texts, question),
+            **_tokens(model, texts, {"answer": question.answers, "foil": question.foils, "prediction": said}),
         },
         axes={"part": [label for each in terms for label in each.labels]},
         settings={"by": by, "position": place, "prefix": texts.prefix, "seed": seed, "logit_cap": cap},
@@ -242,9 +255,16 @@ def _interval(contribution: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarr
     return np.concatenate([low for low, _ in bounds]), np.concatenate([high for _, high in bounds])
 
 
-def _tokens(model: "Transformer", texts: Texts, question: Question) -> Arrays:
-    """What was asked; and the text, where all prompts are one."""
-    asked = {"answer": question.answers, "foil": question.foils}
+def _said(run: Recorded) -> list[int]:
+    """The most likely token behind each prompt."""
+    stream, found = run.stream.to(run.model.dtype), list[int]()
+    for start in range(0, len(stream), ROWS):
+        found += run.model.unembed_residual(stream[start : start + ROWS]).argmax(-1).tolist()
+    return found
+
+
+def _tokens(model: "Transformer", texts: Texts, asked: Mapping[str, list[int] | None]) -> Arrays:
+    """What was asked, and what the model says; and the text, where all prompts are one."""
     arrays: dict[str, tuple[object, Sequence[str]]] = {}
     for name, ids in asked.items():
         if ids is not None:

@@ -3,7 +3,8 @@
     mean over known facts of the terms of   logit(first token of the object) − logit(that of another object)
 
 at the last token of each prompt, the other object being that of another fact of the same relation: so what all objects
-of a relation have in common falls out of the difference. Facts that the model does not know are left out of the means,
+of a relation have in common falls out of the difference. A relation of one fact has no other object; without foils the
+terms are of logit(first token of the object) alone. Facts that the model does not know are left out of the means,
 and named with what it says instead; so are facts that cannot be measured. The others go on.
 
 What it does NOT tell: where a fact is kept. The terms are of what is written at the last token, mostly by heads that
@@ -20,13 +21,13 @@ import numpy as np
 from interp.analyses.attribution import Attribution, direct_logit_attribution
 from interp.analyses.attribution_runs import By
 from interp.analyses.fact_filter import KnownFacts, filter_facts
+from interp.analyses.left_out import first_token_lines, none_left
 from interp.errors import UsageError
-from interp.facts import Fact, answer_ids
+from interp.facts import Fact
 from interp.models.batching import pad
 from interp.models.prompt_formats import PrefixPolicy
 
 if TYPE_CHECKING:
-    from interp.models.tokenizer import Tokenizer
     from interp.models.transformer import Transformer
 
 Foils = Literal["relation", "none"]
@@ -35,7 +36,8 @@ Foils = Literal["relation", "none"]
 class FactAttribution(Attribution, kind="attribution.facts"):
     """The terms of the objects of many facts; the axis `prompt` has the ids of those that the model knows.
 
-    As `Attribution`, and `relation` [prompt]; `reason` [excluded], why a fact is in no mean, by its id.
+    As `Attribution`, and `relation` and `answer_tokens` [prompt], how many the object has, of which the first is
+    `answer`; `reason` [excluded], why a fact is in no mean, by its id.
     """
 
     title = "Direct logit attribution over facts"
@@ -62,7 +64,8 @@ class FactAttribution(Attribution, kind="attribution.facts"):
     def summary(self) -> list[str]:
         """The mean terms, and how many facts are not in them."""
         *lines, caution = super().summary()
-        return [*lines, f"  {len(self.excluded)} of {self.settings['facts']} facts are left out", caution]
+        left = f"  {len(self.excluded)} of {self.settings['facts']} facts are left out"
+        return [*lines, left, *first_token_lines(self), caution]
 
 
 def attribute_facts(
@@ -79,7 +82,7 @@ def attribute_facts(
     """The mean terms of the objects of the facts that the model knows, at the last token of their prompts.
 
     `foils`: the object of another fact of the same relation, drawn by (seed, id of the fact) from those that begin with
-    another token; or none. Raises `UsageError` where the model knows none of the facts, and as
+    another token, a fact without one being left out; or none. Raises `UsageError` where no fact is left, and as
     `direct_logit_attribution` and `filter_facts` do. Key positions of different prompts do not correspond, so that
     `by="source"` takes prompts of one length only.
     """
@@ -87,7 +90,7 @@ def attribute_facts(
         raise UsageError(f"foils is {foils!r}: expected one of {', '.join(get_args(Foils))}.")
     given = tuple(facts)
     filtered = filter_facts(model, given, prefix=prefix, max_bytes=max_bytes)
-    asked, excluded = _questions(model.tokenizer, given, filtered, foils, seed)
+    asked, excluded = _questions(given, filtered, foils, seed)
     tokens, mask = pad([model.tokenizer.prompt_ids(each.fact.prompt, prefix) for each in asked], 0, "left")
     found = direct_logit_attribution(
         model,
@@ -104,6 +107,7 @@ def attribute_facts(
         arrays={
             **{name: array for name, array in found.arrays.items() if name != "token"},
             "relation": ([each.fact.relation for each in asked], ("prompt",)),
+            "answer_tokens": ([int(filtered.at("answer_tokens", fact=each.fact.id)) for each in asked], ("prompt",)),
             "reason": (np.array(list(excluded.values()), dtype=object), ("excluded",)),
         },
         axes={"part": found.axes["part"], "prompt": [each.fact.id for each in asked], "excluded": list(excluded)},
@@ -122,25 +126,32 @@ class _Asked:
 
 
 def _questions(
-    tokenizer: "Tokenizer", facts: Sequence[Fact], filtered: KnownFacts, foils: Foils, seed: int
+    facts: Sequence[Fact], filtered: KnownFacts, foils: Foils, seed: int
 ) -> tuple[list[_Asked], dict[str, str]]:
     """What is asked of the known facts; and of all others the id and the reason. `UsageError` if that is all."""
-    measured = [fact for fact in facts if fact.id not in filtered.skipped]
-    first = {fact.id: answer_ids(tokenizer, fact.prompt, fact.answer)[0] for fact in measured}
-    objects: dict[str, set[int]] = {}
-    for fact in measured:
-        objects.setdefault(fact.relation, set()).add(first[fact.id])
+    first = dict(zip(filtered.axes["fact"], filtered["answer_id"].tolist(), strict=True))
+    objects: dict[str, list[int]] = {}
+    for name, relation in zip(filtered.axes["fact"], filtered["relation_name"], strict=True):
+        objects.setdefault(relation, []).append(first[name])
     asked, excluded = [], dict(filtered.left_out)
-    for fact in filtered.known(measured):
-        foil = None if foils == "none" else _other(fact, objects[fact.relation] - {first[fact.id]}, seed)
+    for fact in filtered.known(facts):
+        foil = None if foils == "none" else _other(fact, {*objects[fact.relation]} - {first[fact.id]}, seed)
         if foil is None and foils == "relation":
-            excluded[fact.id] = "all objects of its relation begin with the same token"
+            excluded[fact.id] = _without_foil(fact.relation, len(objects[fact.relation]))
         else:
             asked.append(_Asked(fact, first[fact.id], foil))
     if not asked:
-        name, reason = next(iter(excluded.items()))
-        raise UsageError(f"None of the {len(facts)} facts can be attributed; the first, {name!r}: {reason}")
+        raise none_left(f"None of the {len(facts)} facts can be attributed", excluded)
     return asked, excluded
+
+
+def _without_foil(relation: str, facts: int) -> str:
+    """Why a fact of a relation has no foil, and what to do."""
+    why = "has no other fact" if facts == 1 else f"has {facts} objects that begin with the same token"
+    return (
+        f"its relation {relation!r} {why}, so that there is no foil. Give more of its facts, or ask for no foils "
+        "(foils='none', --foils none)."
+    )
 
 
 def _other(fact: Fact, tokens: set[int], seed: int) -> int | None:

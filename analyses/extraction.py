@@ -25,6 +25,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.analyses.intervals import share_interval
+from interp.analyses.left_out import first_token_lines
 from interp.analyses.recall import Batch, Recalls
 from interp.analyses.vocabulary import token_texts
 from interp.facts import Fact
@@ -45,7 +46,8 @@ class Extraction(Result, kind="extraction"):
     `said` [sublayer, layer, fact] is the token that each would say, `extracted` whether that is the answer. By
     [sublayer, layer]: `rate`, the share of the facts, with `rate_low` and `rate_high`. `any_rate` [sublayer] is the
     share extracted in at least one layer, likewise; `relation_any` [relation, sublayer] the same of each relation, of
-    `relation_count` [relation] facts. `reason` [excluded]: why a fact is not counted.
+    `relation_count` [relation] facts. `answer_tokens` [fact]: how many the answer has, of which the first is looked
+    for. `reason` [excluded]: why a fact is not counted.
     """
 
     grid = ("sublayer", "layer")
@@ -75,13 +77,15 @@ class Extraction(Result, kind="extraction"):
     def summary(self) -> list[str]:
         """In how many facts each kind of sublayer says the answer in any layer, and where most often."""
         lines = [self.headline()]
+        if self.settings.get("answer") != self.settings.get("prediction"):
+            lines.append(f"  the model's own answer is {self.settings['prediction']!r}")
         for place, name in enumerate(self.axes["sublayer"]):
             share, low, high = (float(self[f"any_{end}"][place]) for end in ("rate", "low", "high"))
             rate = self["rate"][place]
             top = int(rate.argmax())
             most = f", most in layer {self.axes['layer'][top]} ({rate[top]:.0%})" if share else ""
             lines.append(f"  {SUBLAYERS[str(name)]}: in any layer {share:.0%} [{low:.0%}, {high:.0%}]{most}")
-        return [*lines, f"  {self.caution}"]
+        return [*lines, *first_token_lines(self), f"  {self.caution}"]
 
 
 @torch.no_grad()

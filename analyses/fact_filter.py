@@ -26,6 +26,7 @@ import torch
 from interp import metrics
 from interp.analyses.intervals import share_interval
 from interp.analyses.last_logits import last_logits, texts_within
+from interp.analyses.left_out import first_token_lines, none_left
 from interp.errors import UsageError
 from interp.facts import Fact, answer_ids, exact_span
 from interp.models.batching import pad
@@ -44,10 +45,10 @@ MOST = 5  # skipped facts that a summary names
 class KnownFacts(Result, kind="facts.known"):
     """What the model says to each fact; axes `fact` and `skipped` have the facts' ids, `relation` its names.
 
-    By [fact]: `known`; `probability`, `rank` (1 is the top) of the answer's first token, `answer_token`; `said` and
-    `said_probability`, the most likely token; `answer_tokens`, how many the answer has; `subject_start`, `subject_last`
-    (positions of the prompt, its prefix counted), `subject_tokens` and `subject_pieces`, | between them; and the
-    fact's `relation_name`, `subject`, `object`, `prompt`. `skip_reason` [skipped].
+    By [fact]: `known`; `probability`, `rank` (1 is the top) of the answer's first token, `answer_token`, `answer_id`;
+    `said` and `said_probability`, the most likely token; `answer_tokens`, how many the answer has; `subject_start`,
+    `subject_last` (positions of the prompt, its prefix counted), `subject_tokens` and `subject_pieces`, | between them;
+    and the fact's `relation_name`, `subject`, `object`, `prompt`. `skip_reason` [skipped].
 
     By [relation], of the facts that were measured: `count`, `known_count`, `known_share` with `share_low` and
     `share_high`, and means: `mean_probability`, `mean_subject_tokens`, `mean_answer_tokens`.
@@ -97,7 +98,7 @@ class KnownFacts(Result, kind="facts.known"):
         lines += [f"  skipped {name}: {reason}" for name, reason in list(self.skipped.items())[:MOST]]
         if len(self.skipped) > MOST:
             lines.append(f"  … and {len(self.skipped) - MOST} more were skipped")
-        return [*lines, f"  {self.caution}"]
+        return [*lines, *first_token_lines(self), f"  {self.caution}"]
 
     def _headline(self) -> str:
         count, known = len(self["known"]), int(self["known"].sum())
@@ -200,8 +201,7 @@ def _prompts(model: "Transformer", facts: Sequence[Fact], prefix: PrefixPolicy) 
         except UsageError as error:
             skipped[fact.id] = str(error)
     if not prompts:
-        name, reason = next(iter(skipped.items()))
-        raise UsageError(f"None of the {len(facts)} facts can be measured; the first, {name!r}: {reason}")
+        raise none_left(f"None of the {len(facts)} facts can be measured", skipped)
     return prompts, skipped
 
 
@@ -238,6 +238,7 @@ def _numbers(prompts: Sequence[_Prompt], said: Sequence[_Said]) -> Arrays:
         "probability": [each.probability for each in said],
         "rank": [each.rank for each in said],
         "said_probability": [each.token_probability for each in said],
+        "answer_id": [prompt.answer[0] for prompt in prompts],
         "answer_tokens": [len(prompt.answer) for prompt in prompts],
         "subject_start": [prompt.span.start for prompt in prompts],
         "subject_last": [prompt.span.last for prompt in prompts],

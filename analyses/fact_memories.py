@@ -26,15 +26,16 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.analyses.fact_filter import filter_facts
 from interp.analyses.ffn_values import chosen_layers, memories_read
+from interp.analyses.known_facts import known_facts
+from interp.analyses.left_out import first_token_lines
 from interp.analyses.memories import dominant
 from interp.analyses.projection import FinalNorm, project
 from interp.analyses.repeated import Progress
 from interp.analyses.sub_updates import points_read, sub_updates
 from interp.analyses.vocabulary import token_texts
 from interp.errors import UsageError
-from interp.facts import Fact, answer_ids
+from interp.facts import Fact
 from interp.models.prompt_formats import PrefixPolicy
 from interp.named import NamedArray
 from interp.results import Result, provenance
@@ -53,7 +54,8 @@ class FactMemories(Result, kind="memories.facts"):
     """The dominant sub-updates of [fact, role, layer, rank]: `name`, `coefficient`, `dominance`, `promoted_token`.
 
     `answer_score` and `answer_rank` are those of the fact's `answer` [fact] among all tokens. `share` [role, layer].
-    `relation`, `prompt` [fact]; `reason` [excluded], why a fact is not among them, by its id.
+    `relation`, `prompt` [fact] and `answer_tokens`, of which the first is `answer`; `reason` [excluded], why a fact is
+    not among them, by its id.
     """
 
     grid = CELL
@@ -85,7 +87,8 @@ class FactMemories(Result, kind="memories.facts"):
                 f"{self.settings['near']} in up to {share[best]:.0%} of facts (layer {self.axes['layer'][best]})"
             )
         out = len(self.excluded)
-        return [*lines, f"  {out} of {count + out} facts are left out", f"  {self.caution}"]
+        left = f"  {out} of {count + out} facts are left out"
+        return [*lines, left, *first_token_lines(self), f"  {self.caution}"]
 
 
 @torch.no_grad()
@@ -106,42 +109,38 @@ def fact_memories(
     Raises `UsageError` where it knows none of them, for layers that do not exist, for more sub-updates than a token
     has, and as `filter_facts` does.
     """
-    layers, given = chosen_layers(model, layer), tuple(facts)
+    layers = chosen_layers(model, layer)
     _check(model, layers, top_k, near)
-    filtered = filter_facts(model, given, prefix=prefix)
-    known = filtered.known(given)
-    if not known:
-        raise UsageError(f"The model knows none of these {len(given)} facts; there is no recall to look at.")
-    how, rows, answers = _How(layers, top_k, final_norm, max_bytes), [], []
-    for done, fact in enumerate(known, 1):
-        answers.append(answer_ids(model.tokenizer, fact.prompt, fact.answer)[0])
-        subject_last = int(filtered.at("subject_last", fact=fact.id))
-        rows.append(_one(model, model.to_tokens(fact.prompt, prefix=prefix), subject_last, answers[-1], how))
+    known = known_facts(model, facts, prefix=prefix)
+    how, rows = _How(layers, top_k, final_norm, max_bytes), []
+    for fact, subject_last, answer in zip(known.facts, known.of("subject_last"), known.answers, strict=True):
+        rows.append(_one(model, model.to_tokens(fact.prompt, prefix=prefix), subject_last, answer, how))
         if progress is not None:
-            progress(done, len(known))
+            progress(len(rows), len(known.facts))
     stacked = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
     promoted = token_texts(model, stacked.pop("promoted_id").flatten().tolist())
-    excluded = filtered.left_out
+    excluded = known.left_out
     arrays = {
         **{name: NamedArray(values, CELL) for name, values in stacked.items()},
         "promoted_token": NamedArray(np.array(promoted, dtype=object).reshape(stacked["name"].shape), CELL),
         "share": NamedArray((stacked["answer_rank"] <= near).any(-1).mean(0), ("role", "layer")),
-        "answer": NamedArray(token_texts(model, answers), ("fact",)),
-        "relation": NamedArray([fact.relation for fact in known], ("fact",)),
-        "prompt": NamedArray([fact.prompt for fact in known], ("fact",)),
+        "answer": NamedArray(token_texts(model, known.answers), ("fact",)),
+        **known.labels,
+        "relation": NamedArray([fact.relation for fact in known.facts], ("fact",)),
+        "prompt": NamedArray([fact.prompt for fact in known.facts], ("fact",)),
         "reason": NamedArray(np.array(list(excluded.values()), dtype=object), ("excluded",)),
     }
     return FactMemories(
         arrays=arrays,
         axes={
-            "fact": [fact.id for fact in known],
+            "fact": [fact.id for fact in known.facts],
             "role": ROLES,
             "layer": layers,
             "rank": range(1, top_k + 1),
             "excluded": list(excluded),
         },
         settings={"layer": layers, "top_k": top_k, "near": near, "final_norm": final_norm, "prefix": prefix},
-        provenance=provenance(filtered.provenance),
+        provenance=provenance(known.asked.provenance),
     )
 
 

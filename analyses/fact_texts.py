@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from interp.analyses.left_out import none_left
 from interp.errors import UsageError
 from interp.facts import Fact, answer_ids
 from interp.models.batching import pad
@@ -29,7 +30,8 @@ class Question:
     """A fact as it is asked for: one prompt or several in other words, the same answer, its space before it.
 
     `answer_ids`: of each prompt the token that is measured, where that is known. Told by its text alone it would be
-    found by tokenizing again, which part of a word or of a letter does not survive.
+    found by tokenizing again, which part of a word or of a letter does not survive. `answer_tokens`: of how many tokens
+    the whole answer then is.
     """
 
     id: str
@@ -37,16 +39,21 @@ class Question:
     prompts: tuple[str, ...]
     answer: str
     answer_ids: tuple[int, ...] | None = None
+    answer_tokens: int = 1
 
     def __post_init__(self) -> None:
         if self.answer_ids is not None and len(self.answer_ids) != len(self.prompts):
             raise UsageError(f"There are {len(self.answer_ids)} answers to {len(self.prompts)} prompts; give one each.")
 
-    def first_token(self, tokenizer: Tokenizer, wording: int) -> int:
-        """What is measured behind a prompt. Raises `UsageError` where its answer begins inside a token."""
+    def first_token(self, tokenizer: Tokenizer, wording: int) -> tuple[int, int]:
+        """What is measured behind a prompt, and how many tokens the answer has.
+
+        Raises `UsageError` where the answer begins inside a token.
+        """
         if self.answer_ids is not None:
-            return self.answer_ids[wording]
-        return answer_ids(tokenizer, self.prompts[wording], self.answer)[0]
+            return self.answer_ids[wording], self.answer_tokens
+        ids = answer_ids(tokenizer, self.prompts[wording], self.answer)
+        return ids[0], len(ids)
 
     @classmethod
     def of(cls, fact: "Fact | Question") -> "Question":
@@ -64,6 +71,8 @@ class FactText:
     text: str
     ids: list[int]
     answer: int
+    answer_tokens: int
+    """Of how many tokens the whole answer is."""
     wording: int
     """0 for the prompt, from 1 on its paraphrases."""
     held_out: bool
@@ -92,16 +101,16 @@ def fact_texts(
         for wording, text in enumerate(fact.prompts):
             try:
                 ids = model.to_tokens(text, prefix=prefix)[0].tolist()
-                answer = fact.first_token(model.tokenizer, wording)
+                answer, count = fact.first_token(model.tokenizer, wording)
             except UsageError as error:
                 skipped[f"{fact.id}: {text}"] = str(error)
                 if wording == 0:
                     break
                 continue
             last = wording > max(0, len(fact.prompts) - 1 - held_out)
-            texts.append(FactText(fact, text, ids, answer, wording, last))
+            texts.append(FactText(fact, text, ids, answer, count, wording, last))
     if not texts:
-        raise UsageError(f"None of the {len(given)} facts can be measured: {next(iter(skipped.values()))}")
+        raise none_left(f"None of the {len(given)} facts can be measured", skipped)
     return texts, skipped
 
 

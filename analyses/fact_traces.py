@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from interp.analyses.corruption import Case, Corruption, Noise
+from interp.analyses.corruption import Case
 from interp.analyses.intervals import mean_interval
+from interp.analyses.left_out import first_token_lines
 from interp.analyses.trace_roles import ROLES, averaged
 from interp.analyses.trace_settings import TraceSettings, said, severed_curves, window_arrays
 from interp.facts import Fact
@@ -29,6 +30,8 @@ class KnownFact:
     fact: Fact
     case: Case
     answer: int
+    answer_tokens: int
+    """Of how many tokens the whole answer is."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,8 @@ class FactTraces(Result, kind="tracing.facts"):
 
     By [fact], in the order given, those that are known: `clean_probability`, `corrupted_probability` (the mean over
     samples), `total_effect`, the same two of the logit; `relation_name`, `subject`, `object`, `prompt`, `answer_token`,
-    `subject_tokens`, and the subject that it was `replaced_by`. `fact_effect` and `fact_logit_effect`, [fact, kind,
-    role, layer], are means over the tokens of a role.
+    the first of `answer_tokens`, `subject_tokens`, and the subject that it was `replaced_by`. `fact_effect` and
+    `fact_logit_effect`, [fact, kind, role, layer], are means over the tokens of a role.
 
     By [relation]: `relation_count`, `relation_total_effect` with its interval, `relation_role_count` [relation, role],
     and `relation_effect` [relation, kind, role, layer] with its interval. NaN stands for roles that no fact has, and
@@ -97,11 +100,25 @@ class FactTraces(Result, kind="tracing.facts"):
     def summary(self) -> list[str]:
         """The total effect, for each kind its strongest cells at the subject and at the end, and who was left out."""
         kinds = [str(kind) for kind in self.axes["kind"]]
-        lines = [self._headline(), *(f"  {self.panel(kind)}: {self._sites(kind)}" for kind in kinds)]
+        lines = [self._headline(), f"  {self.hidden}"]
+        lines += [f"  {self.panel(kind)}: {self._sites(kind)}" for kind in kinds]
         lines += [f"  left out {name}: {reason}" for name, reason in list(self.left_out.items())[:MOST]]
         if len(self.left_out) > MOST:
             lines.append(f"  … and {len(self.left_out) - MOST} more were left out")
-        return [*lines, f"  {self.caution}"]
+        return [*lines, *first_token_lines(self), f"  {self.caution}"]
+
+    @property
+    def hidden(self) -> str:
+        """What hides the subjects, and whose embeddings the noise is measured on."""
+        asked = self.settings
+        if asked["corruption"] == "replace":
+            return "subjects hidden by others of their relation"
+        shape = "uniform noise ±" if asked["noise_shape"] == "uniform" else "noise "
+        level, subjects = f"subjects hidden by {shape}{asked['noise_level']:.3f}", asked["noise_subjects"]
+        if subjects is None:
+            return level
+        whose = subjects if isinstance(subjects, str) else f"the {len(subjects)} that were given"  # type: ignore[arg-type]
+        return f"{level}: σ {asked['embedding_spread']:.3f}, measured on the subjects, {whose}"
 
     def _headline(self) -> str:
         unknown = int((self["left_out_as"] == "unknown").sum())
@@ -121,11 +138,10 @@ def fact_traces(
     known: Sequence[KnownFact],
     traced: Sequence[TracedFact],
     left_out: Mapping[str, tuple[str, str]],
-    corruption: Corruption,
     settings: TraceSettings,
-    noise: Noise | None,
+    stated: Mapping[str, object],
 ) -> FactTraces:
-    """The averages of traced facts; `left_out`: id → (`unknown` or `error`, the reason)."""
+    """The averages of traced facts; `left_out`: id → (`unknown` or `error`, the reason); `stated`: all settings."""
     relations = list(dict.fromkeys(each.fact.relation for each in known))
     names = np.array([each.fact.relation for each in known], dtype=object)
     members = {relation: np.flatnonzero(names == relation) for relation in relations}
@@ -148,13 +164,7 @@ def fact_traces(
             "relation": relations,
             "left_out": left_out,
         },
-        settings={
-            "corruption": corruption,
-            **({} if noise is None else noise.stated()),
-            "samples": 1 if noise is None else settings.samples,
-            **settings.stated(),
-            "facts": len(known) + len(left_out),
-        },
+        settings=stated,
         provenance=provenance(model.provenance, prefix=settings.prefix, seed=settings.seed),
     )
 
@@ -168,6 +178,7 @@ def _by_fact(model: "Transformer", known: Sequence[KnownFact], traced: Sequence[
         "prompt": [fact.prompt for fact in facts],
         "replaced_by": ["" if each.case.other is None else str(each.fact.counterfactual) for each in known],
         "answer_token": model.tokenizer.str_tokens([each.answer for each in known]),
+        "answer_tokens": [each.answer_tokens for each in known],
         "subject_tokens": [len(each.case.span.positions) for each in known],
         "total_effect": [each.clean["probability"] - each.corrupted["probability"] for each in traced],
     }

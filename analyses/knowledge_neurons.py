@@ -28,6 +28,7 @@ import torch
 from interp.analyses.fact_texts import Question
 from interp.analyses.integrated_gradients import integrated_gradients
 from interp.analyses.last_logits import last_logits
+from interp.analyses.left_out import first_token_lines
 from interp.analyses.neurons import Neuron
 from interp.analyses.shared_neurons import across, coarse_set, ffn_at, mean_attribution, of_layers, of_neurons, refined
 from interp.errors import UsageError
@@ -59,10 +60,10 @@ class KnowledgeNeurons(Result, kind="facts.knowledge-neurons"):
 
     `attribution` and `coefficients` [prompt, layer, unit] of all neurons; in a model with experts [prompt, layer,
     slot, unit], a shared expert in the last slot, with `expert` [prompt, layer, slot], −1 where a layer has none, −2
-    for the shared one; NaN where a layer has no such place. `largest`, `coarse` (their number) and `answer_id`
-    [prompt]. By [prompt, layer]: `layer_sum` over neurons,
-    `without`, the answer's probability with the layer's neurons at nought there, and `completeness_error`, the sum
-    less what they add to `probability` [prompt].
+    for the shared one; NaN where a layer has no such place. `largest`, `coarse` (their number), `answer_id` and
+    `answer_tokens`, of which it is the first, and what the model itself has `said`, [prompt]. By [prompt, layer]:
+    `layer_sum` over neurons, `without`, the answer's probability with the layer's neurons at nought there, and
+    `completeness_error`, the sum less what they add to `probability` [prompt].
     """
 
     grid = ("neuron",)
@@ -78,7 +79,8 @@ class KnowledgeNeurons(Result, kind="facts.knowledge-neurons"):
     def question(self) -> Question:
         """The prompts with the tokens that are measured behind them: `edit_neurons(model, [found.question], …)`."""
         prompts, answers = map(str, self.axes["prompt"]), self["answer_id"].tolist()
-        return Question("the prompt", "the prompt", tuple(prompts), str(self.settings["answer"]), tuple(answers))
+        count = int(self["answer_tokens"].max())
+        return Question("the prompt", "the prompt", tuple(prompts), str(self.settings["answer"]), tuple(answers), count)
 
     def strongest(self, count: int) -> tuple[Neuron, ...]:
         """The neurons of the largest mean attribution over prompts, shared or not; fewer, if so few add anything."""
@@ -126,8 +128,16 @@ class KnowledgeNeurons(Result, kind="facts.knowledge-neurons"):
                 )
             ),
             f"  sums over a layer miss what it adds by at most {worst:.3f} ({asked['steps']} steps)",
+            *first_token_lines(self),
+            *self._otherwise(),
             f"  {self.caution}",
         ]
+
+    def _otherwise(self) -> list[str]:
+        """Where the model itself says something else than the answer."""
+        other = self["said_id"] != self["answer_id"]
+        said = ", ".join(dict.fromkeys(repr(str(text)) for text in self["said"][other]))
+        return [f"  the model says otherwise to {int(other.sum())} of {len(other)} prompts: {said}"] if said else []
 
 
 @dataclass(frozen=True)
@@ -137,6 +147,8 @@ class _Prompt:
     text: str
     ids: list[int]
     answer: int
+    answer_tokens: int
+    said: int
     position: int
 
 
@@ -193,6 +205,9 @@ def knowledge_neurons(
             **of_layers(model.config, found, which),
             "coarse": (np.array(list(map(len, coarse))), ("prompt",)),
             "answer_id": (np.array([prompt.answer for prompt in prompts]), ("prompt",)),
+            "answer_tokens": (np.array([prompt.answer_tokens for prompt in prompts]), ("prompt",)),
+            "said": (model.tokenizer.str_tokens([prompt.said for prompt in prompts]), ("prompt",)),
+            "said_id": (np.array([prompt.said for prompt in prompts]), ("prompt",)),
         },
         axes={"neuron": list(map(str, kept)), "prompt": [prompt.text for prompt in prompts], "layer": which},
         settings={
@@ -245,14 +260,15 @@ def _prompts(
     for template in templates:
         text = fill(template, fact.subject) if isinstance(fact, Fact) else template
         ids = model.tokenizer.prompt_ids(text, prefix)
+        own = int(last_logits(model, torch.tensor([ids]), None)[0, 0].argmax())
         if answer is None:
-            answer = int(last_logits(model, torch.tensor([ids]), None)[0, 0].argmax())
-        first = answer if isinstance(answer, int) else answer_ids(model.tokenizer, text, answer)[0]
+            answer = own
+        asked = [answer] if isinstance(answer, int) else answer_ids(model.tokenizer, text, answer)
         last = len(ids) - 1
         if position == "subject" and isinstance(fact, Fact):
             last = exact_span(model.tokenizer, template, fact.subject, prefix=prefix).last
         elif position == "subject":
             span = find_subject(model.tokenizer, text, str(subject), prefix=prefix, occurrence=occurrence)
             last = span.must_be_exact().last
-        found.append(_Prompt(text, ids, first, last))
+        found.append(_Prompt(text, ids, asked[0], len(asked), own, last))
     return found

@@ -22,12 +22,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.analyses.fact_filter import KnownFacts, filter_facts
 from interp.analyses.intervals import mean_interval, share_interval
+from interp.analyses.known_facts import known_facts
 from interp.analyses.last_logits import texts_within
+from interp.analyses.left_out import first_token_lines
 from interp.analyses.lens_readings import readings
 from interp.errors import UsageError
-from interp.facts import Fact, answer_ids
+from interp.facts import Fact
 from interp.models.batching import pad
 from interp.models.prompt_formats import PrefixPolicy
 from interp.results import Arrays, Result, provenance
@@ -45,8 +46,8 @@ class FactLens(Result, kind="lens.facts"):
 
     By [layer]: `mean_probability` with `low` and `high`; `top_share` with `top_low` and `top_high`; `median_rank`. By
     [layer, fact]: `rank` (1 is the top), `probability`, `log_probability`, `entropy` and `kl_to_final` (from the
-    model's output at that position), in nats. `relation` [fact]; `reason` [excluded], why a fact is not among them, by
-    its id.
+    model's output at that position), in nats. `relation` [fact] and `answer_tokens`, how many the object has, of which
+    the first is read; `reason` [excluded], why a fact is not among them, by its id.
     """
 
     grid = ("layer",)
@@ -92,6 +93,7 @@ class FactLens(Result, kind="lens.facts"):
             f"  on top {where}; median rank after the embedding {self['median_rank'][0]:,.0f}",
             f"  in the end on top in {share[-1]:.0%}, mean probability {probability:.3f}{interval}",
             f"  {len(self.excluded)} of {self.settings['facts']} facts are left out",
+            *first_token_lines(self),
             f"  {self.caution}",
         ]
 
@@ -115,25 +117,21 @@ def lens_facts(
     if at not in get_args(At):
         raise UsageError(f"at is {at!r}: expected one of {', '.join(get_args(At))}.")
     given = tuple(facts)
-    filtered = filter_facts(model, given, prefix=prefix, max_bytes=max_bytes)
-    known = filtered.known(given)
-    if not known:
-        name, reason = next(iter(filtered.left_out.items()))
-        raise UsageError(f"The model knows none of the {len(given)} facts; the first, {name!r}: {reason}")
-    rows = [model.tokenizer.prompt_ids(fact.prompt, prefix) for fact in known]
-    answers = [answer_ids(model.tokenizer, fact.prompt, fact.answer)[0] for fact in known]
-    read = [len(row) - 1 for row in rows] if at == "last" else _subject_ends(filtered)
-    found = _read(model, rows, read, answers, max_bytes, progress)
+    known = known_facts(model, given, prefix=prefix, max_bytes=max_bytes)
+    rows = [model.tokenizer.prompt_ids(fact.prompt, prefix) for fact in known.facts]
+    read = [len(row) - 1 for row in rows] if at == "last" else known.of("subject_last")
+    found = _read(model, rows, read, known.answers, max_bytes, progress)
     return FactLens(
         arrays={
             **_values(found, seed),
-            "relation": ([fact.relation for fact in known], ("fact",)),
-            "reason": (np.array(list(filtered.left_out.values()), dtype=object), ("excluded",)),
+            **known.labels,
+            "relation": ([fact.relation for fact in known.facts], ("fact",)),
+            "reason": (np.array(list(known.left_out.values()), dtype=object), ("excluded",)),
         },
         axes={
             "layer": range(-1, model.config.n_layers),
-            "fact": [fact.id for fact in known],
-            "excluded": list(filtered.left_out),
+            "fact": [fact.id for fact in known.facts],
+            "excluded": list(known.left_out),
         },
         settings={"at": at, "prefix": prefix, "seed": seed, "facts": len(given)},
         provenance=provenance(model.provenance, tokens=pad(rows, 0, "left")[0], prefix=prefix, seed=seed),
@@ -158,12 +156,6 @@ def _read(
         if progress is not None:
             progress(min(start + size, len(rows)), len(rows))
     return {name: np.concatenate([part[name] for part in parts], 1) for name in parts[0]}
-
-
-def _subject_ends(filtered: KnownFacts) -> list[int]:
-    """Where the subjects of the known facts end, in their own prompts."""
-    ends: list[int] = filtered["subject_last"][filtered["known"]].tolist()
-    return ends
 
 
 def _stream(

@@ -30,6 +30,7 @@ import torch
 from interp.analyses.edited_texts import Job, by_change, measured
 from interp.analyses.fact_texts import GROUPS, FactText, Question, as_batch, fact_texts, members
 from interp.analyses.group_effects import by_group
+from interp.analyses.left_out import first_token_lines
 from interp.analyses.neuron_changes import mean_coefficients, neuron_edits, parse_change
 from interp.analyses.neurons import Neuron, control_neurons, neurons_of
 from interp.errors import UsageError
@@ -55,8 +56,9 @@ class NeuronEdits(Result, kind="facts.neuron-edits"):
 
     By text: `base_probability`, `base_rank` (1 is the top), `base_said`; with the edits `probability`, `rank`, `said`
     [change, edited, text], `control_probability` and `control_rank` [change, edited, draw, text]; paraphrases of other
-    facts are not measured (NaN, 0, ""). `prompt`, `fact_id`, `relation_name`, `held_out` [text]. `neurons` [edited] and
-    `control_neurons` [edited, draw] name what was edited; `skip_reason` [skipped] says why a text was left out.
+    facts are not measured (NaN, 0, ""). `prompt`, `fact_id`, `relation_name`, `held_out` [text], and `answer_tokens`,
+    how many the answer has, of which the first is measured. `neurons` [edited] and `control_neurons` [edited, draw]
+    name what was edited; `skip_reason` [skipped] says why a text was left out.
     """
 
     grid = ("change", "group")
@@ -89,7 +91,7 @@ class NeuronEdits(Result, kind="facts.neuron-edits"):
         for change in range(len(self.axes["change"])):
             lines.append(f"  {self.axes['change'][change]}")
             lines += [self._line(change, group) for group in range(len(GROUPS)) if self["units"][group]]
-        return [*lines, f"  {self.caution}"]
+        return [*lines, *first_token_lines(self), f"  {self.caution}"]
 
     def interval(self, name: str, change: int | str, group: int | str) -> str:
         """An effect with its interval, where there is one: `+0.20 [+0.02, +0.41]`; places by name or by number."""
@@ -209,6 +211,7 @@ def _labels(texts: Sequence[FactText]) -> Arrays:
         "fact_id": [text.fact.id for text in texts],
         "relation_name": [text.fact.relation for text in texts],
         "held_out": [text.held_out for text in texts],
+        "answer_tokens": [text.answer_tokens for text in texts],
     }
     return {name: (values, ("text",)) for name, values in columns.items()}
 

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.analyses.fact_filter import filter_facts
+from interp.analyses.known_facts import known_facts
 from interp.analyses.last_logits import last_logits
 from interp.analyses.vocabulary import token_id, token_texts
 from interp.errors import UsageError
@@ -44,6 +44,8 @@ class Recall:
     prefix_len: int
     subject: tuple[int, ...]
     answer: int
+    answer_tokens: int = 1
+    """Of how many tokens the whole answer is."""
 
     @property
     def last(self) -> int:
@@ -114,13 +116,9 @@ class Recalls:
     def of_facts(cls, model: "Transformer", facts: Iterable[Fact], *, prefix: PrefixPolicy = "doc") -> "Recalls":
         """The facts that the model knows. Raises `UsageError` where there is none, and as `filter_facts` does."""
         given = tuple(facts)
-        filtered = filter_facts(model, given, prefix=prefix)
-        excluded = filtered.left_out
-        known = filtered.known(given)
-        if not known:
-            name, reason = next(iter(excluded.items()))
-            raise UsageError(f"The model knows none of the {len(given)} facts; the first, {name!r}: {reason}")
-        return cls(tuple(recall_of(model, fact, prefix) for fact in known), excluded, {"facts": len(given)})
+        known = known_facts(model, given, prefix=prefix)
+        asked = tuple(recall_of(model, fact, prefix) for fact in known.facts)
+        return cls(asked, known.left_out, {"facts": len(given)})
 
     @classmethod
     @torch.no_grad()
@@ -143,7 +141,7 @@ class Recalls:
         chosen = prediction if answer is None else token_id(model, answer)
         said, own = token_texts(model, [chosen, prediction])
         settings = {"prompt": prompt, "subject": subject, "answer": said, "prediction": own, "facts": 1}
-        return cls((_placed(model, prompt, prompt, "prompt", span, chosen, prefix),), {}, settings)
+        return cls((_placed(model, prompt, prompt, "prompt", span, [chosen], prefix),), {}, settings)
 
     def batches(self, model: "Transformer", budget: int) -> Iterator[Batch]:
         """All of them, those of equal length together, a batch's base run within a quarter of the budget."""
@@ -158,6 +156,7 @@ class Recalls:
         return {
             "relation_name": ([each.relation for each in self.asked], ("fact",)),
             "answer": (token_texts(model, [each.answer for each in self.asked]), ("fact",)),
+            "answer_tokens": ([each.answer_tokens for each in self.asked], ("fact",)),
             "subject_tokens": ([len(each.subject) for each in self.asked], ("fact",)),
             "reason": (np.array(list(self.excluded.values()), dtype=object), ("excluded",)),
         }
@@ -185,13 +184,13 @@ class Recalls:
 def recall_of(model: "Transformer", fact: Fact, prefix: PrefixPolicy) -> Recall:
     """A fact as tokens. Raises `UsageError` where its subject or its answer has no tokens of its own."""
     span = exact_span(model.tokenizer, fact.template, fact.subject, prefix=prefix)
-    answer = answer_ids(model.tokenizer, fact.prompt, fact.answer)[0]
+    answer = answer_ids(model.tokenizer, fact.prompt, fact.answer)
     return _placed(model, fact.id, fact.prompt, fact.relation, span, answer, prefix)
 
 
 def _placed(
-    model: "Transformer", name: str, prompt: str, relation: str, span: Span, answer: int, prefix: PrefixPolicy
+    model: "Transformer", name: str, prompt: str, relation: str, span: Span, answer: Sequence[int], prefix: PrefixPolicy
 ) -> Recall:
     ids = model.tokenizer.prompt_ids(prompt, prefix)
     before = len(ids) - len(model.tokenizer.encode(prompt)) - len(model.tokenizer.suffix_ids(prefix))
-    return Recall(name, relation, tuple(ids), before, tuple(span.positions), answer)
+    return Recall(name, relation, tuple(ids), before, tuple(span.positions), answer[0], len(answer))

@@ -18,6 +18,7 @@ import numpy as np
 
 from interp import metrics
 from interp.analyses.intervals import ratio_interval
+from interp.analyses.left_out import first_token_lines
 from interp.analyses.recall import Batch, Recalls
 from interp.analyses.windows import Windows
 from interp.errors import UsageError
@@ -49,7 +50,8 @@ class RecallEffects(Result):
     [relation, cut, layer] the same of each relation, and `relation_count` [relation, cut] of how many facts.
 
     `count` [cut]: the facts in its means; where a cut does not apply to a fact there is NaN. `first_layer` and
-    `last_layer` [layer]: the layers of a window. `reason` [excluded]: why a fact is in no mean.
+    `last_layer` [layer]: the layers of a window. `answer_tokens` [fact]: how many the answer has, of which the first is
+    measured. `reason` [excluded]: why a fact is in no mean.
     """
 
     grid = CELL
@@ -93,7 +95,7 @@ class RecallEffects(Result):
             lines.insert(1, f"  the model's own answer is {self.settings['prediction']!r}")
         if len(self.axes["relation"]) > 1:
             lines += [self._relation(place) for place in range(len(self.axes["relation"]))]
-        return [*lines, f"  {self.caution}"]
+        return [*lines, *first_token_lines(self), f"  {self.caution}"]
 
     def _line(self, cut: str) -> str:
         if not self.at("count", cut=cut):

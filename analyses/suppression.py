@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from interp.analyses.fact_filter import filter_facts
 from interp.analyses.knowledge_neurons import Position, knowledge_neurons
+from interp.analyses.known_facts import known_facts
 from interp.analyses.neuron_edits import NeuronEdits, edit_neurons
 from interp.analyses.neurons import Neuron
 from interp.errors import UsageError
@@ -60,12 +60,8 @@ def suppression_study(
     """
     if min(count, limit) < 1 or held_out < 0:
         raise UsageError(f"Expected count, limit ≥ 1 and held_out ≥ 0; came {count}, {limit} and {held_out}.")
-    given = tuple(facts)
-    filtered = filter_facts(model, given, prefix=prefix)
-    everything = filtered.known(given)
-    known, unasked = _measurable(model, in_turns(everything, limit), position, prefix)
-    if not known:
-        raise UsageError(f"The model knows none of the {len(given)} facts; give some that it knows.")
+    everything = known_facts(model, facts, prefix=prefix)
+    known, unasked = _measurable(model, in_turns(everything.facts, limit), position, prefix)
     found: dict[str, tuple[Neuron, ...]] = {}
     for number, fact in enumerate(known, 1):
         seen = fact.paraphrases[: max(0, len(fact.paraphrases) - held_out)]
@@ -80,7 +76,7 @@ def suppression_study(
         raise UsageError(f"No neuron at the position {position!r} adds to any of the {len(known)} answers.")
     edited = edit_neurons(
         model,
-        [*known, *peers_of(everything, known, peers)],
+        [*known, *peers_of(everything.facts, known, peers)],
         found,
         changes=changes,
         controls=controls,
@@ -95,7 +91,7 @@ def suppression_study(
     )
     finding = {"count": count, "limit": limit, "peers": peers, "position": position, "steps": steps}
     unmeasured = zip(map(str, edited.axes["skipped"]), map(str, edited["skip_reason"]), strict=True)
-    skipped = {**filtered.left_out, **unasked, **dict(unmeasured)}
+    skipped = {**everything.left_out, **unasked, **dict(unmeasured)}
     return NeuronEdits(
         arrays={**edited.arrays, "skip_reason": (np.array(list(skipped.values()), dtype=object), ("skipped",))},
         axes={**edited.axes, "skipped": skipped},

@@ -21,18 +21,21 @@ about facts like these, in sentences like these; facts of one relation share the
 independent than the interval takes them to be.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Unpack
 
 from interp.analyses.corruption import Corruption, Noise, case_of, noise_of
 from interp.analyses.fact_filter import KnownFacts, filter_facts
 from interp.analyses.fact_traces import FactTraces, KnownFact, TracedFact, fact_traces
-from interp.analyses.restoring import cases_at_once, plan_restoring
+from interp.analyses.left_out import none_left
+from interp.analyses.restoring import Restoring, cases_at_once, plan_restoring
 from interp.analyses.trace_roles import by_role
 from interp.analyses.trace_settings import TraceOptions, TraceSettings
 from interp.errors import UsageError
 from interp.fact_partners import partners
 from interp.facts import Fact, answer_ids, exact_span, fill
+from interp.models.replay_cost import TOKENS_A_WALK, Clock, Cost, summed
 
 if TYPE_CHECKING:
     from interp.models.transformer import Transformer
@@ -54,18 +57,87 @@ def trace_facts(
 
     Raises `UsageError` as `filter_facts` does, and where no fact is left to trace, saying why.
     """
+    return plan_fact_traces(model, facts, corruption=corruption, **options).run(progress=progress)
+
+
+def plan_fact_traces(
+    model: "Transformer", facts: Iterable[Fact], *, corruption: Corruption = "noise", **options: Unpack[TraceOptions]
+) -> "FactTracing":
+    """The same, planned but not run: its cost can be read first. The model has been asked which facts it knows."""
     settings, given = TraceSettings(**options), tuple(facts)
     if corruption not in ("noise", "replace"):
         raise UsageError(f"The corruption is {corruption!r}; expected 'noise' or 'replace'.")
     asked = filter_facts(model, given, prefix=settings.prefix)
     known, left_out = _known(model, given, asked, corruption, settings)
     noise = noise_of(model, settings.noise, settings.noise_subjects) if corruption == "noise" else None
-    found: dict[str, TracedFact] = {}
-    for group in _groups(model, known, settings, 1 if noise is None else settings.samples):
-        found |= _traced(model, group, settings, noise)
-        if progress is not None:
-            progress(len(found), len(known))
-    return fact_traces(model, known, [found[each.fact.id] for each in known], left_out, corruption, settings, noise)
+    return FactTracing(model, known, left_out, corruption, settings, noise)
+
+
+@dataclass(frozen=True)
+class FactTracing:
+    """Traces of many facts that are planned and ready to run: `cost()` before them, `run()` for the result."""
+
+    model: "Transformer"
+    known: Sequence[KnownFact]
+    left_out: Mapping[str, tuple[str, str]]
+    corruption: Corruption
+    settings: TraceSettings
+    noise: Noise | None
+
+    @property
+    def groups(self) -> "list[list[KnownFact]]":
+        """The facts that share their runs."""
+        return list(_groups(self.model, self.known, self.settings, self._samples))
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all rows, those that are known to change nothing counted too."""
+        cells = len(self.settings.rows) * self.model.config.n_layers * self._samples
+        lengths = [(len(each.case.clean), each.case.span.start) for each in self.known]
+        return sum(cells * (length - start) * length for length, start in lengths)
+
+    def cost(self) -> Cost:
+        """Rows, operations, bytes and seconds of all traces.
+
+        One group of each shape is planned, its clean and corrupted runs done, and stands for the others of that shape.
+        """
+        alike: dict[tuple[int, int, int], list[list[KnownFact]]] = {}
+        for group in self.groups:
+            case = group[0].case
+            alike.setdefault((len(case.clean), case.span.start, len(group)), []).append(group)
+        clock, costs = Clock(self.model, TOKENS_A_WALK), list[Cost]()
+        for first, *others in alike.values():
+            costs += [self._planned(first).replay.cost(clock)] * (1 + len(others))
+        return summed(costs)
+
+    def run(self, *, progress: Callable[[int, int], None] | None = None) -> FactTraces:
+        """Trace one group after the other; `progress` counts facts."""
+        found: dict[str, TracedFact] = {}
+        for group in self.groups:
+            found |= _traced(group, self._planned(group))
+            if progress is not None:
+                progress(len(found), len(self.known))
+        traced = [found[each.fact.id] for each in self.known]
+        return fact_traces(self.model, self.known, traced, self.left_out, self.settings, self.stated())
+
+    def stated(self) -> dict[str, object]:
+        """What a result says of its settings."""
+        return {
+            "corruption": self.corruption,
+            **({} if self.noise is None else self.noise.stated()),
+            "samples": self._samples,
+            **self.settings.stated(),
+            "facts": len(self.known) + len(self.left_out),
+        }
+
+    @property
+    def _samples(self) -> int:
+        return 1 if self.noise is None else self.settings.samples
+
+    def _planned(self, group: Sequence[KnownFact]) -> Restoring:
+        cases, answers = [each.case for each in group], [each.answer for each in group]
+        places = range(cases[0].span.start, len(cases[0].clean))
+        return plan_restoring(self.model, cases, self.settings, self.noise, answers=answers, positions=places)
 
 
 def _known(
@@ -86,8 +158,8 @@ def _known(
         except UsageError as error:
             left_out[fact.id] = ("error", str(error))
     if not known:
-        name, (_, reason) = next(iter(left_out.items()))
-        raise UsageError(f"None of the {len(facts)} facts is left to trace; the first, {name!r}: {reason}")
+        reasons = {name: reason for name, (_, reason) in left_out.items()}
+        raise none_left(f"None of the {len(facts)} facts is left to trace", reasons)
     return known, left_out
 
 
@@ -108,7 +180,8 @@ def _as_known(model: "Transformer", fact: Fact, corruption: Corruption, settings
     span = exact_span(tokenizer, fact.template, fact.subject, prefix=prefix)
     other = fill(fact.template, str(fact.counterfactual)) if corruption == "replace" else None
     case = case_of(tokenizer, fact.prompt, span, prefix, other)
-    return KnownFact(fact, case, answer_ids(tokenizer, fact.prompt, fact.answer)[0])
+    answer = answer_ids(tokenizer, fact.prompt, fact.answer)
+    return KnownFact(fact, case, answer[0], len(answer))
 
 
 def _groups(
@@ -123,14 +196,9 @@ def _groups(
         yield from (group[first : first + size] for first in range(0, len(group), size))
 
 
-def _traced(
-    model: "Transformer", group: Sequence[KnownFact], settings: TraceSettings, noise: Noise | None
-) -> dict[str, TracedFact]:
+def _traced(group: Sequence[KnownFact], planned: Restoring) -> dict[str, TracedFact]:
     """The traces of one group, by id."""
-    cases, answers = [each.case for each in group], [each.answer for each in group]
-    length, start = len(cases[0].clean), cases[0].span.start
-    places = range(start, length)
-    swept = plan_restoring(model, cases, settings, noise, answers=answers, positions=places).run()
+    length, swept = len(group[0].case.clean), planned.run()
     effects = {name: (of.cells - of.corrupted).mean(-1) for name, of in swept.items()}
     return {
         each.fact.id: TracedFact(

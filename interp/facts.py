@@ -105,6 +105,14 @@ def of_relations(facts: Iterable[Fact], relations: Iterable[str]) -> tuple[Fact,
     return tuple(fact for fact in given if fact.relation in wanted)
 
 
+def spread(facts: Iterable[Fact], limit: int | None) -> tuple[Fact, ...]:
+    """At most so many of the facts, evenly spread over all of them, in their order; all for None."""
+    given = tuple(facts)
+    if limit is None or limit >= len(given):
+        return given
+    return tuple(given[place * len(given) // limit] for place in range(limit))
+
+
 def _check_words(name: str, text: str) -> None:
     if not text or text != text.strip():
         raise UsageError(f"the {name} is {text!r}; expected words without spaces around them.")

@@ -125,7 +125,7 @@ def _choose(starts: list[int], subject: str, occurrence: int | None) -> int:
     count = len(starts)
     if occurrence is None and count > 1:
         raise UsageError(
-            f"The subject {subject!r} stands {count} times in the text. Say which: occurrence=0 to {count - 1}, "
+            f"The subject {subject!r} stands {count} times in the text. Say which by its occurrence: 0 to {count - 1}, "
             "or -1 for the last."
         )
     wanted = 0 if occurrence is None else occurrence

@@ -42,7 +42,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.errors import Cancelled, UsageError
-from interp.hooks import HookFn, Hooks, active_edits, edits_replaced
+from interp.hooks import HookFn, Hooks, active_edits
 from interp.models.checks import check_tokens
 from interp.models.replay_cost import Clock, Cost, Footprint, flops, full_flops, packed
 from interp.models.replay_plan import shortened, unedited, unshortened
@@ -144,14 +144,17 @@ class Replay:
         """Texts that are computed again, all cells together."""
         return len(self.cells) * self.base.batch
 
-    def cost(self) -> Cost:
-        """Rows, operations, bytes and seconds of this sweep. Times the model for a moment (under 2 seconds)."""
+    def cost(self, clock: Clock | None = None) -> Cost:
+        """Rows, operations, bytes and seconds of this sweep.
+
+        Times the model for a moment (under 2 seconds), unless a `clock` that did so comes along.
+        """
         config, base, read = self.model.config, self.base, len(self.read) if self.shortcuts else self.base.stop
-        with edits_replaced({}):
-            longest = max(
-                (sum(base.batch * (base.stop - cell.start) for cell in walk) for walk in self.walks), default=1
+        if clock is None:
+            clock = Clock(
+                self.model,
+                max((sum(base.batch * (base.stop - cell.start) for cell in walk) for walk in self.walks), default=1),
             )
-            clock = Clock(self.model, longest)
         return Cost(
             cells=len(self.cells),
             rows=self.rows,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from interp.errors import BudgetError
+from interp.hooks import edits_replaced
 from interp.models.attention import reading
 from interp.models.config import ModelConfig
 from interp.models.operations import run_flops
@@ -56,6 +57,13 @@ class Cost:
             f"{self.flops / 1e9:,.1f} GFLOP "
             f"(full forward passes: {saved:.1f} times that), {self.bytes / 2**20:,.0f} MiB, about {self.seconds:.1f} s"
         )
+
+
+def summed(costs: Sequence[Cost]) -> Cost:
+    """The cost of sweeps that run one after the other."""
+    added = ("cells", "rows", "walks", "flops", "full_flops", "seconds")
+    totals = {name: sum(getattr(cost, name) for cost in costs) for name in added}
+    return Cost(**totals, bytes=max(cost.bytes for cost in costs))
 
 
 @dataclass(frozen=True)
@@ -192,8 +200,9 @@ class Clock:
 
     def __init__(self, model: "Transformer", longest: int) -> None:
         sizes = [size for size in (8, 32, 128, 512, 2048) if size < longest]
-        self.layer = {size: time_layer(model, size) for size in [*sizes, max(longest, 1)]}
-        self.row = _unembed_seconds(model, 64) / 64
+        with edits_replaced({}):
+            self.layer = {size: time_layer(model, size) for size in [*sizes, max(longest, 1)]}
+            self.row = _unembed_seconds(model, 64) / 64
         self.group = 1e-4
 
     def layer_seconds(self, tokens: int) -> float:

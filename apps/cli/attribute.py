@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from interp.apps.cli.facts import Relations, chosen_facts
+from interp.apps.cli.fact_options import Facts, Limit, Relations, about_facts, chosen_facts
 from interp.apps.cli.options import Common, with_common
 
 if TYPE_CHECKING:
@@ -12,8 +12,10 @@ if TYPE_CHECKING:
 
     from interp.analyses.attribution import Attribution
     from interp.facts import Fact
+    from interp.models.transformer import Transformer
 
 By = Literal["sublayer", "head", "source", "head_source", "neuron", "expert"]  # those of the analysis
+Foils = Literal["relation", "none"]
 
 EPILOG = """\b
 Examples:
@@ -21,11 +23,13 @@ Examples:
   interp attribute "The capital of France is" --answer " Paris" --by neuron --top 20
   interp attribute "The capital of France is" --answer " Paris" --by source --json
   interp attribute --facts bundled --relation capital --by head --out results
+  interp attribute --facts my-facts.jsonl --foils none
 """
 
 
 @with_common()
 def attribute(
+    context: typer.Context,
     prompt: Annotated[str | None, typer.Argument(metavar="[PROMPT]", help="The prompt.", show_default=False)] = None,
     answer: Annotated[
         str | None,
@@ -40,11 +44,13 @@ def attribute(
     by: Annotated[By, typer.Option(help="What the residual stream is taken apart into.")] = "head",
     position: Annotated[int, typer.Option(metavar="N", help="Which position to read; negative from the end.")] = -1,
     top: Annotated[int, typer.Option(metavar="N", min=1, help="How many parts to show, the strongest first.")] = 12,
-    facts: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Facts in place of a prompt: a file, or bundled.", show_default=False),
-    ] = None,
+    facts: Facts = None,
     relation: Relations = None,
+    limit: Limit = None,
+    foils: Annotated[
+        Foils,
+        typer.Option(help="What is taken off the objects of facts: another object of the relation, or nothing."),
+    ] = "relation",
     *,
     common: Common,
 ) -> None:
@@ -53,52 +59,40 @@ def attribute(
     Of PROMPT and its answer; or on the mean over the facts that the model knows, against other objects of their
     relation. --json and --out hold all parts.
     """
-    chosen = _checked(prompt, answer, foil, position, facts, relation)  # answers before torch is imported
-    from interp.apps.cli.session import deliver, load_model, working
+    from interp.apps.cli.session import deliver, load_model
+    from interp.errors import UsageError
 
-    model = load_model(common)
-    from interp.analyses.attribution import direct_logit_attribution
-    from interp.analyses.attribution_facts import attribute_facts
-
-    result: Attribution
-    with working("Taking logits apart", common) as progress:
-        if chosen is not None:
-            result = attribute_facts(model, chosen, by=by, prefix=common.prefix, seed=common.seed, progress=progress)
-        else:
-            assert prompt is not None
-            assert answer is not None
-            result = direct_logit_attribution(
-                model, prompt, answer, foil, by=by, position=position, prefix=common.prefix, seed=common.seed
-            )
+    if about_facts(context, prompt_only=("answer", "foil", "position"), facts_only=("foils",)):
+        chosen = chosen_facts(facts, relation, limit)  # answers before torch is imported
+        result = _of_facts(load_model(common), chosen, by, foils, common)
+    elif answer is None:
+        raise UsageError('Which logit? Give --answer one token, its leading space included, such as " Paris".')
+    else:
+        result = _of_prompt(load_model(common), str(prompt), (answer, foil), by, position, common)
     deliver(result, result.to_frame(), _drawn(result, top), common, "attribution")
 
 
-def _checked(
-    prompt: str | None,
-    answer: str | None,
-    foil: str | None,
-    position: int,
-    facts: str | None,
-    relation: list[str] | None,
-) -> "tuple[Fact, ...] | None":
-    """The facts, if it is about facts; raises `UsageError` for what no model could answer."""
-    from interp.apps.cli.session import check_text
-    from interp.errors import UsageError
+def _of_facts(model: "Transformer", facts: "tuple[Fact, ...]", by: By, foils: Foils, common: Common) -> "Attribution":
+    from interp.analyses.attribution_facts import attribute_facts
+    from interp.apps.cli.session import working
 
-    if (prompt is None) == (facts is None):
-        raise UsageError("Give a PROMPT with its --answer, or --facts with a file or the word bundled: one of the two.")
-    if facts is not None:
-        if answer is not None or foil is not None or position != -1:
-            raise UsageError(
-                "Facts bring their answers, and are read at their last token. Leave out the other options."
-            )
-        return chosen_facts(facts, relation)
-    if relation:
-        raise UsageError("--relation chooses among facts; give --facts too.")
-    check_text(prompt or "")
-    if answer is None:
-        raise UsageError('Which logit? Give --answer one token, its leading space included, such as " Paris".')
-    return None
+    with working("Taking logits apart", common) as progress:
+        return attribute_facts(
+            model, facts, by=by, foils=foils, prefix=common.prefix, seed=common.seed, progress=progress
+        )
+
+
+def _of_prompt(
+    model: "Transformer", prompt: str, asked: tuple[str, str | None], by: By, position: int, common: Common
+) -> "Attribution":
+    """`asked`: the answer and its foil."""
+    from interp.analyses.attribution import direct_logit_attribution
+    from interp.apps.cli.session import working
+
+    with working("Taking logits apart", common):
+        return direct_logit_attribution(
+            model, prompt, *asked, by=by, position=position, prefix=common.prefix, seed=common.seed
+        )
 
 
 def _drawn(result: "Attribution", top: int) -> "list[RenderableType]":
@@ -116,6 +110,6 @@ def _drawn(result: "Attribution", top: int) -> "list[RenderableType]":
     summary = result.summary()
     shown = min(top, len(frame))
     columns = ["part", "logits>", *(["95 % interval>"] if several else [])]
-    notes = [line.strip() for line in summary if "add up" in line or "left out" in line]
-    notes += left_out_lines(result)
+    closing = next(place for place, line in enumerate(summary) if "add up" in line)  # behind the strongest parts
+    notes = [*map(str.strip, summary[closing:-1]), *left_out_lines(result)]
     return [summary[0], "", table(columns, rows), "", f"{shown} of {len(frame)} parts.", *notes, f"\n{result.caution}"]

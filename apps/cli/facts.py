@@ -1,11 +1,13 @@
-"""`interp facts`: which facts there are, and which of them a model knows."""
+"""`interp facts`: which facts there are, who can stand in for whom, and which of them a model knows."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from interp.apps.cli.options import Common, with_common
+from interp.apps.cli.fact_options import FILES, Limit, Relations, check_subject, chosen_facts
+from interp.apps.cli.facts_show import SHOW_EPILOG, show_facts
+from interp.apps.cli.options import Common, Occurrence, refuse, with_common
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -22,6 +24,7 @@ Examples:
 FILTER_EPILOG = """\b
 Examples:
   interp facts filter --relation capital
+  interp facts filter "The capital of France is" --subject France --object Paris
   interp facts filter --facts my-facts.jsonl --json
   interp facts filter --out results
 """
@@ -30,29 +33,20 @@ Examples:
   interp facts stats
   interp facts stats --model gemma3-270m --out results
 """
-FILES = """
-
-A file (.json, .jsonl, .csv, .parquet) has the columns subject, relation, template, object and, if you like,
-paraphrases, counterfactual and id. known_1000.json and counterfact.json of ROME are read as they are.
-"""
-
-BUNDLED = "bundled"  # what commands with another default take for the facts that come along
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 File = Annotated[
     Path | None, typer.Option("--facts", metavar="FILE", help="A file of facts.", show_default="those that come along")
 ]
-Relations = Annotated[
-    list[str] | None,
-    typer.Option("--relation", metavar="NAME", help="Only this relation; may be given again.", show_default=False),
-]
+app.command("show", epilog=SHOW_EPILOG + FILES, short_help="Their sentences and partners.")(show_facts)
 
 
 @app.command("list", epilog=LIST_EPILOG + FILES, short_help="Facts, without asking a model.")
 def list_facts(
     file: File = None,
     relation: Relations = None,
+    limit: Limit = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document, and nothing else.")] = False,
     debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,
 ) -> None:
@@ -61,7 +55,7 @@ def list_facts(
 
     from interp.apps.cli.output import show, table, write_json
 
-    facts = chosen_facts(file, relation)
+    facts = chosen_facts(file, relation, limit)
     if as_json:
         write_json({"facts": [asdict(fact) for fact in facts]})
         return
@@ -71,15 +65,42 @@ def list_facts(
 
 @app.command("filter", epilog=FILTER_EPILOG + FILES, short_help="Does the model know them? Fact by fact.")
 @with_common("seed")
-def filter_known(file: File = None, relation: Relations = None, *, common: Common) -> None:
+def filter_known(
+    context: typer.Context,
+    prompt: Annotated[
+        str | None, typer.Argument(metavar="[PROMPT]", help="One fact without its object.", show_default=False)
+    ] = None,
+    subject: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="What it is about, as PROMPT names it.", show_default=False)
+    ] = None,
+    occurrence: Occurrence = None,
+    object_: Annotated[
+        str | None,
+        typer.Option(
+            "--object", metavar="TEXT", help="What should follow PROMPT; a space is added.", show_default=False
+        ),
+    ] = None,
+    file: File = None,
+    relation: Relations = None,
+    limit: Limit = None,
+    *,
+    common: Common,
+) -> None:
     """Ask the model for each fact: is the most likely next token the first of the object?
 
-    Shown are what the model says, and probability and rank of the fact's own answer.
+    Of PROMPT, or of all facts of a file. Shown are what the model says, and probability and rank of the fact's own
+    answer.
     """
     from interp.apps.cli.output import show_token, table
     from interp.apps.cli.session import deliver
 
-    result = _filtered(file, relation, common)
+    if prompt is None:
+        refuse(context, "a PROMPT", "subject", "occurrence", "object_")
+        facts = chosen_facts(file, relation, limit)
+    else:
+        refuse(context, "facts of a file, in place of a PROMPT", "file", "relation", "limit")
+        facts = (_fact(prompt, subject, occurrence, object_),)
+    result = _filtered(facts, common)
     frame = result.to_frame()
     rows = [
         (
@@ -100,12 +121,12 @@ def filter_known(file: File = None, relation: Relations = None, *, common: Commo
 
 @app.command("stats", epilog=STATS_EPILOG + FILES, short_help="How many of them does the model know? By relation.")
 @with_common("seed")
-def stats(file: File = None, relation: Relations = None, *, common: Common) -> None:
+def stats(file: File = None, relation: Relations = None, limit: Limit = None, *, common: Common) -> None:
     """Count the facts that the model knows, relation by relation, with 95 % intervals."""
     from interp.apps.cli.output import table
     from interp.apps.cli.session import deliver
 
-    result = _filtered(file, relation, common)
+    result = _filtered(chosen_facts(file, relation, limit), common)
     frame = result.to_frame(("relation",))
     rows = [
         (row["relation"], str(row["count"]), str(row["known_count"]), *_shares(row))
@@ -128,20 +149,24 @@ def _shares(row: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def chosen_facts(file: Path | str | None, relations: list[str] | None) -> "tuple[Fact, ...]":
-    """Those of the file, or for None and "bundled" those that come along; all relations, or the ones named."""
-    from interp.analyses.fact_data import bundled_facts
-    from interp.fact_files import read_facts
-    from interp.facts import of_relations
+def _fact(prompt: str, subject: str | None, occurrence: int | None, named: str | None) -> "Fact":
+    """The fact that a prompt is. Raises `UsageError` for a subject that it does not name, and without an object."""
+    from interp.apps.cli.session import check_text
+    from interp.errors import UsageError
+    from interp.facts import SLOT, Fact
+    from interp.prompts import replaced
 
-    facts = bundled_facts() if file is None or str(file) == BUNDLED else read_facts(file)
-    return of_relations(facts, relations) if relations else facts
+    check_text(prompt)
+    check_subject(subject)
+    if named is None or not named.strip():
+        raise UsageError("Give --object what should follow the prompt, such as Paris.")
+    template = replaced(prompt, str(subject), SLOT, occurrence=occurrence)
+    return Fact(str(subject), "prompt", template, named.strip(), id="prompt")
 
 
-def _filtered(file: Path | None, relations: list[str] | None, common: Common) -> "KnownFacts":
+def _filtered(facts: "tuple[Fact, ...]", common: Common) -> "KnownFacts":
     from interp.apps.cli.session import load_model, working
 
-    facts = chosen_facts(file, relations)  # answers before torch is imported
     model = load_model(common)
     from interp.analyses.fact_filter import filter_facts
 
@@ -150,6 +175,9 @@ def _filtered(file: Path | None, relations: list[str] | None, common: Common) ->
 
 
 def _notes(result: "KnownFacts") -> "list[RenderableType]":
-    """The total, what was skipped, and the caution."""
+    """The total, what was skipped or measured in part, and the caution."""
+    from interp.analyses.left_out import first_token_lines
+
     skipped = [f"Skipped {name}: {reason}" for name, reason in result.skipped.items()]
-    return [f"\n{result.summary()[0]}", *skipped, f"\n{result.caution}"]
+    total = f"\n{result.summary()[0]}"
+    return [total, *map(str.strip, first_token_lines(result)), *skipped, f"\n{result.caution}"]

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from interp.apps.cli.facts import BUNDLED, FILES, Relations, chosen_facts
-from interp.apps.cli.options import Common, Occurrence, refuse, with_common
+from interp.apps.cli.fact_options import FILES, Facts, Limit, Relations, about_facts, check_subject, chosen_facts
+from interp.apps.cli.options import Common, Occurrence, with_common
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -46,14 +46,9 @@ def knockout(
         ),
     ] = None,
     occurrence: Occurrence = None,
-    facts: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help=f"Facts in place of PROMPT: a file, or {BUNDLED}.", show_default=False),
-    ] = None,
+    facts: Facts = None,
     relation: Relations = None,
-    limit: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Only the first N facts.", show_default=False)
-    ] = None,
+    limit: Limit = None,
     blocks: Annotated[str, typer.Option(metavar="LIST", help="What the last token cannot read.")] = ",".join(BLOCKS),
     window: Annotated[int, typer.Option(metavar="N", min=1, help="Layers that are cut together.")] = WINDOW,
     sublayer: Annotated[
@@ -74,9 +69,11 @@ def knockout(
     from interp.apps.cli.session import deliver, left_out_lines, load_model, working
 
     wanted = _wanted(blocks, sublayer, extraction, window)  # these two answer before torch is imported
-    if facts is not None:
-        refuse(context, "a PROMPT", "occurrence")
-    asked = _asked(prompt, subject, answer, facts, relation, limit)
+    asked: str | tuple[Fact, ...] = prompt or ""
+    if about_facts(context, prompt_only=("subject", "answer", "occurrence")):
+        asked = chosen_facts(facts, relation, limit)
+    else:
+        check_subject(subject)
     settings: dict[str, Any] = {
         "subject": subject,
         "answer": answer,
@@ -126,35 +123,6 @@ def _wanted(blocks: str, sublayer: str | None, extraction: bool, window: int) ->
         if block in chosen[:place]:
             raise UsageError(f"--blocks names {block!r} twice. Name each block once.")
     return chosen
-
-
-def _asked(
-    prompt: str | None,
-    subject: str | None,
-    answer: str | None,
-    facts: str | None,
-    relation: list[str] | None,
-    limit: int | None,
-) -> "str | tuple[Fact, ...]":
-    """The prompt, or the facts; raises `UsageError` for what no model could answer."""
-    from interp.apps.cli.session import check_text
-    from interp.errors import UsageError
-
-    if (prompt is None) == (facts is None):
-        raise UsageError(
-            "Give a PROMPT with its --subject, or --facts with a file or the word bundled: one of the two."
-        )
-    if facts is not None:
-        if subject is not None or answer is not None:
-            raise UsageError("Facts bring their subjects and answers along. Leave out --subject and --answer.")
-        return chosen_facts(facts, relation)[:limit]
-    assert prompt is not None
-    check_text(prompt)
-    if relation or limit is not None:
-        raise UsageError("--relation and --limit choose among facts; give --facts too.")
-    if not subject:
-        raise UsageError("Give --subject the words of the prompt that name what it is about.")
-    return prompt
 
 
 def _drawn(result: "RecallEffects | Extraction") -> "list[RenderableType]":

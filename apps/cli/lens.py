@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from interp.apps.cli.facts import Relations, chosen_facts
-from interp.apps.cli.options import Common, refuse, with_common
+from interp.apps.cli.fact_options import Facts, Limit, Relations, about_facts, chosen_facts
+from interp.apps.cli.options import Common, with_common
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +29,7 @@ Examples:
   interp lens --facts bundled --relation capital --at subject
 """
 
+PROMPT_ONLY = ("answer", "top_k", "position", "sublayers", "outputs", "heads")
 At = Literal["last", "subject"]
 
 
@@ -49,11 +50,9 @@ def lens(
         bool, typer.Option("--outputs", help="Read what each attention and FFN writes, by itself.")
     ] = False,
     heads: Annotated[bool, typer.Option("--heads", help="Read what each attention head writes, by itself.")] = False,
-    facts: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Facts in place of a text: a file, or bundled.", show_default=False),
-    ] = None,
+    facts: Facts = None,
     relation: Relations = None,
+    limit: Limit = None,
     at: Annotated[At, typer.Option(help="Where facts are read: the prompt's last token or the subject's.")] = "last",
     *,
     common: Common,
@@ -64,42 +63,21 @@ def lens(
     the same of single parts; or how well the objects of known facts can be read at each depth.
     """
     from interp.apps.cli.session import load_model
+    from interp.errors import UsageError
 
     parts = [name for name, on in (("stream", sublayers), ("sublayer", outputs), ("head", heads)) if on]
-    if facts is None:
-        refuse(context, "--facts", "at")
-    else:
-        refuse(context, "a TEXT", "position", "top_k")
-    chosen = _checked(text, answer, parts, facts, relation)  # answers before torch is imported
+    if len(parts) > 1:
+        raise UsageError("Give one of --sublayers, --outputs and --heads.")
+    if about_facts(context, prompt_only=PROMPT_ONLY, facts_only=("at",)):
+        chosen = chosen_facts(facts, relation, limit)  # answers before torch is imported
+        _over_facts(load_model(common), chosen, at, common)
+        return
     model = load_model(common)
     answers = [] if answer is None else [answer]
-    if chosen is not None:
-        _over_facts(model, chosen, at, common)
-    elif parts:
+    if parts:
         _of_parts(model, text or "", parts[0], answers, top_k, position, common)
     else:
         _of_layers(model, text or "", answers, top_k, position, common)
-
-
-def _checked(
-    text: str | None, answer: str | None, parts: list[str], facts: str | None, relation: list[str] | None
-) -> "tuple[Fact, ...] | None":
-    """The facts, if it is about facts; raises `UsageError` for what no model could answer."""
-    from interp.apps.cli.session import check_text
-    from interp.errors import UsageError
-
-    if (text is None) == (facts is None):
-        raise UsageError("Give a TEXT, or --facts with a file or the word bundled: one of the two.")
-    if len(parts) > 1:
-        raise UsageError("Give one of --sublayers, --outputs and --heads.")
-    if facts is None:
-        if relation:
-            raise UsageError("--relation chooses among facts; give --facts too.")
-        check_text(text or "")
-        return None
-    if parts or answer is not None:
-        raise UsageError("Facts bring their answers, and are read after whole layers. Leave out the other options.")
-    return chosen_facts(facts, relation)
 
 
 def _of_layers(model: "Transformer", text: str, answers: list[str], top_k: int, position: int, common: Common) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from interp.apps.cli.facts import Relations, chosen_facts
+from interp.apps.cli.fact_options import Facts, Limit, Relations, about_facts, chosen_facts
 from interp.apps.cli.options import Common, refuse, with_common
 
 if TYPE_CHECKING:
@@ -52,10 +52,9 @@ def memories(
         Path | None,
         typer.Option(help="Texts for the triggers: a .txt file or a folder.", show_default="those that come along"),
     ] = None,
-    facts: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Facts: a file, or bundled.", show_default=False)
-    ] = None,
+    facts: Facts = None,
     relation: Relations = None,
+    limit: Limit = None,
     *,
     common: Common,
 ) -> None:
@@ -65,41 +64,21 @@ def memories(
     the texts for which it fires most, with either sign. --facts: whether the dominant neurons of known facts speak for
     the answer.
     """
+    from interp.analyses.neurons import Neuron
     from interp.apps.cli.session import load_model
 
-    if prompt is None:
-        refuse(context, "a PROMPT", "position")
-    if neuron is not None:
-        refuse(context, "a PROMPT or --facts", "layer")
-    chosen = _checked(prompt, neuron, facts, documents, relation)  # answers before torch is imported
-    if prompt is not None:
-        _of_prompt(load_model(common), prompt, layer, position, top, common)
+    if about_facts(context, prompt_only=("position",), others=("neuron",)):
+        refuse(context, "--neuron", "documents")
+        chosen = chosen_facts(facts, relation, limit)  # answers before torch is imported
+        _of_facts(load_model(common), chosen, layer, top or 5, common)
     elif neuron is not None:
+        refuse(context, "a PROMPT", "position")
+        refuse(context, "a PROMPT or --facts", "layer")
+        Neuron.parse(neuron)  # answers before the model is loaded
         _of_neuron(load_model(common), neuron, documents, top or 10, common)
     else:
-        _of_facts(load_model(common), chosen, layer, top or 5, common)
-
-
-def _checked(
-    prompt: str | None, neuron: str | None, facts: str | None, documents: Path | None, relation: list[str] | None
-) -> "tuple[Fact, ...]":
-    """The facts, if it is about facts. Raises `UsageError` for what no model could answer."""
-    from interp.apps.cli.session import check_text
-    from interp.errors import UsageError
-
-    if sum(given is not None for given in (prompt, neuron, facts)) != 1:
-        raise UsageError("Give a PROMPT, or --neuron, or --facts: one of the three.")
-    if documents is not None and neuron is None:
-        raise UsageError("--documents are searched for the triggers of a neuron; give --neuron too.")
-    if relation and facts is None:
-        raise UsageError("--relation chooses among facts; give --facts too.")
-    if prompt is not None:
-        check_text(prompt)
-    if neuron is not None:
-        from interp.analyses.neurons import Neuron
-
-        Neuron.parse(neuron)
-    return () if facts is None else chosen_facts(facts, relation)
+        refuse(context, "--neuron", "documents")
+        _of_prompt(load_model(common), str(prompt), layer, position, top, common)
 
 
 def _of_prompt(

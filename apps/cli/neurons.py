@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from interp.apps.cli.facts import BUNDLED, Relations, chosen_facts
+from interp.apps.cli.fact_options import Facts, Limit, Relations, about_facts, chosen_facts
 from interp.apps.cli.options import Common, Occurrence, refuse, with_common
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ Examples:
   interp neurons "The capital of France is" --answer " Paris"
   interp neurons "The capital of France is" --paraphrase "The seat of government of France is the city of"
   interp neurons "The capital of France is" --change zero --change x3 --others 20
-  interp neurons --facts bundled --limit 20 --out results
+  interp neurons --facts bundled --edited 20 --out results
 """
 
 
@@ -43,17 +43,16 @@ def neurons(
         typer.Option(metavar="TEXT", help="Look at its last token, instead of the prompt's.", show_default=False),
     ] = None,
     occurrence: Occurrence = None,
-    facts: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help=f"In place of PROMPT: a file of facts, or {BUNDLED!r}; those the model knows."
-        ),
-    ] = None,
+    facts: Facts = None,
     relation: Relations = None,
+    limit: Limit = None,
     position: Annotated[
         Literal["last", "subject"], typer.Option(help="With --facts: the token whose neurons are looked at.")
     ] = "last",
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="How many facts, of all relations in turn.")] = 20,
+    edited: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, help="With --facts: how many of those that it knows, of relations in turn."),
+    ] = 20,
     count: Annotated[
         int, typer.Option(metavar="N", min=1, help="How many neurons are edited together, the strongest.")
     ] = 5,
@@ -74,31 +73,22 @@ def neurons(
     For PROMPT: its neurons, how the model goes on without them, and effects on the answer and on other facts. For
     --facts: effects over many facts, the last paraphrase of each held out when its neurons are found.
     """
-    from interp.apps.cli.session import check_text, load_model
-    from interp.errors import UsageError
+    from interp.apps.cli.session import load_model
 
-    if (
-        (prompt is None) == (facts is None)
-        or (facts is not None and (answer or paraphrase or subject))
-        or (facts is None and relation)
-    ):
-        raise UsageError("Give a PROMPT, with --answer, --subject and --paraphrase if you like, or --facts alone.")
     if subject is None:
         refuse(context, "the --subject of a PROMPT", "occurrence")
-    if prompt is not None:
-        refuse(context, "--facts", "position", "limit")
-        check_text(prompt)
+    many = about_facts(context, prompt_only=("answer", "paraphrase", "subject"), facts_only=("position", "edited"))
+    given = chosen_facts(facts, relation, limit) if many else ()
     from interp.analyses.neuron_changes import parse_change
 
     changes = change or ["zero", "mean", "x2"]
     for each in changes:
         parse_change(each)
-    if prompt is None:
-        given = chosen_facts(facts, relation)
-        _study(load_model(common), given, position, limit, count, changes, others, controls, steps, common)
+    if many:
+        _study(load_model(common), given, position, edited, count, changes, others, controls, steps, common)
         return
     model = load_model(common)
-    found = _found(model, prompt, answer, subject, occurrence, paraphrase or [], steps, common)
+    found = _found(model, str(prompt), answer, subject, occurrence, paraphrase or [], steps, common)
     _one(model, found, count, changes, others, controls, common)
 
 
@@ -106,7 +96,7 @@ def _study(
     model: "Transformer",
     facts: "tuple[Fact, ...]",
     position: Literal["last", "subject"],
-    limit: int,
+    edited: int,
     count: int,
     changes: list[str],
     others: int,
@@ -115,6 +105,7 @@ def _study(
     common: Common,
 ) -> None:
     """Many facts."""
+    from interp.analyses.left_out import first_token_lines
     from interp.analyses.suppression import suppression_study
     from interp.apps.cli.session import deliver, left_out_lines, working
 
@@ -123,7 +114,7 @@ def _study(
             model,
             facts,
             count=count,
-            limit=limit,
+            limit=edited,
             changes=changes,
             others=others,
             controls=controls,
@@ -133,7 +124,8 @@ def _study(
             seed=common.seed,
             progress=progress,
         )
-    drawn = [_effects(result), *left_out_lines(result), f"\n{result.caution}"]
+    notes = [*map(str.strip, first_token_lines(result)), *left_out_lines(result)]
+    drawn = [_effects(result), *notes, f"\n{result.caution}"]
     deliver(result, result.to_frame(), drawn, common, "neurons")
 
 

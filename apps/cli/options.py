@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
@@ -90,8 +90,12 @@ def refuse(context: typer.Context, of: str, *names: str) -> None:
     for parameter in context.command.params:
         source = context.get_parameter_source(str(parameter.name))
         if parameter.name in names and source is not None and source.name != "DEFAULT":
-            name = parameter.opts[0] if parameter.param_type_name == "option" else str(parameter.name).upper()
-            raise UsageError(f"{name} belongs to {of}; leave it out.")
+            raise UsageError(f"{name_of(parameter)} belongs to {of}; leave it out.")
+
+
+def name_of(parameter: Any) -> str:
+    """What a user calls a parameter: --option, or ARGUMENT."""
+    return str(parameter.opts[0] if parameter.param_type_name == "option" else parameter.name.upper())
 
 
 def _own_parameters(command: Callable[..., None]) -> list[inspect.Parameter]:

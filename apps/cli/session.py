@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import RenderableType
 
+    from interp.models.tokenizer import Tokenizer
     from interp.models.transformer import Transformer
     from interp.points import PointTable
     from interp.results import Result
 
 MOST = 20  # facts left out that are shown; documents and saved results name all
-_LEFT_OUT = {"excluded": "reason", "left_out": "left_out_reason", "skipped": "skip_reason"}
 
 
 def check_text(text: str) -> None:
@@ -55,6 +55,17 @@ def points_of(common: Common) -> "PointTable":
     with working(f"Reading the configuration of {common.model}", common) as progress:
         config = read_config(common.model, revision=common.revision, progress=progress)
     return Transformer(config, device="meta").points()
+
+
+def tokenizer_of(common: Common) -> "Tokenizer":
+    """The tokenizer of the model that the options name; no weights are read. Raises `UsageError` where it has none."""
+    from interp.models.loading import open_checkpoint
+
+    with working(f"Reading the tokenizer of {common.model}", common) as progress:
+        found = open_checkpoint(common.model, revision=common.revision, progress=progress).tokenizer()
+    if found is None:
+        raise UsageError(f"The model {common.model!r} has no tokenizer; name another.")
+    return found
 
 
 def working(label: str, common: Common) -> AbstractContextManager[Progress]:
@@ -104,16 +115,10 @@ def document(result: "Result", table: "pd.DataFrame", saved: Sequence[Path]) -> 
     return {**_told(result, table), "saved": saved}
 
 
-def left_out(result: "Result") -> dict[str, str]:
-    """Id of each fact or text that is not in a result's means → why; empty for results about no facts."""
-    for axis, reasons in _LEFT_OUT.items():
-        if reasons in result:
-            return dict(zip(map(str, result.axes[axis]), map(str, result[reasons]), strict=True))
-    return {}
-
-
 def left_out_lines(result: "Result") -> list[str]:
     """What stands below a table over facts: which were left out, and why."""
+    from interp.analyses.left_out import left_out
+
     lines = [f"Left out {name}: {reason}" for name, reason in left_out(result).items()]
     more = len(lines) - MOST
     return [*lines[:MOST], *([f"… and {more} more; --json and --out name all"] if more > 0 else [])]
@@ -121,7 +126,9 @@ def left_out_lines(result: "Result") -> list[str]:
 
 def _told(result: "Result", table: "pd.DataFrame") -> dict[str, object]:
     """A result in words and rows."""
-    missing = left_out(result)
+    from interp.analyses.left_out import first_token_only, left_out
+
+    only = {"left_out": left_out(result), "first_token_only": first_token_only(result)}
     return {
         "kind": result.kind,
         "settings": result.settings,
@@ -129,5 +136,5 @@ def _told(result: "Result", table: "pd.DataFrame") -> dict[str, object]:
         "summary": result.summary(),
         "caution": result.caution,
         "table": table.to_dict(orient="records"),
-        **({"left_out": missing} if missing else {}),
+        **{name: found for name, found in only.items() if found},
     }

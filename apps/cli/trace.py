@@ -1,24 +1,23 @@
 """`interp trace`: where restoring one hidden state brings a forgotten fact back."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from interp.apps.cli.facts import Relations
+from interp.apps.cli.fact_options import Facts, Limit, Relations, about_facts, check_subject
 from interp.apps.cli.options import Common, Occurrence, refuse, with_common
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from interp.analyses.trace_settings import TraceOptions
-    from interp.analyses.tracing import CausalTrace, Trace
+    from interp.analyses.tracing import CausalTrace
 
 Corruption = Literal["noise", "replace"]
+Subjects = Literal["bundled", "facts"]
 
 KINDS = ("resid", "mlp", "attn")  # those of the analysis, which brings torch along
-LARGE = 5e12  # multiplications, as full forward passes, from which on a trace says what it will cost
 BAR = 24
 
 EPILOG = """\b
@@ -29,6 +28,8 @@ Examples:
   interp trace "Rome is in Italy. Rome is old" --subject Rome --occurrence 0 --out results
   interp trace "The capital of France is" --subject France --replacement Italy --severed mlp,attn
   interp trace --facts bundled --relation capital --limit 10 --kinds resid --samples 3
+  interp trace --facts bundled --relation capital --estimate
+  interp trace --facts my-facts.jsonl --noise-subjects facts
   interp trace --facts my-facts.jsonl --corruption replace --out results
 """
 
@@ -78,16 +79,13 @@ def trace(
         int, typer.Option(metavar="N", min=1, help="Layers of mlp and attn that are restored together.")
     ] = 10,
     occurrence: Occurrence = None,
-    facts: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="Trace a file of facts instead, or those that come along: bundled.", show_default=False
-        ),
-    ] = None,
+    facts: Facts = None,
     relation: Relations = None,
-    limit: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="At most N facts, evenly spread.", show_default=False)
-    ] = None,
+    limit: Limit = None,
+    noise_subjects: Annotated[
+        Subjects,
+        typer.Option(help="Whose embeddings s3 is measured on: all subjects that come along, or all of --facts FILE."),
+    ] = "bundled",
     corruption: Annotated[
         Corruption | None,
         typer.Option(help="Hide the subjects of facts by noise or by each other.", show_default="noise"),
@@ -103,7 +101,9 @@ def trace(
     the parts that tokens play, on average over the facts that the model knows. --json and --out hold every cell.
     """
     from interp.apps.cli.session import deliver, load_model, working
-    from interp.apps.cli.trace_facts import trace_file
+    from interp.apps.cli.trace_cost import announce, estimated
+    from interp.apps.cli.trace_facts import Asked, trace_file
+    from interp.errors import UsageError
 
     options: TraceOptions = {
         "kinds": _names("--kinds", kinds, KINDS, required=True),  # type: ignore[typeddict-item]  # checked
@@ -116,13 +116,17 @@ def trace(
         "budget": budget_mb * 2**20,
     }
     if replacement is not None or corruption == "replace":
-        refuse(context, "noise, in place of which another subject was asked for", "noise", "samples")
-    if facts is not None:
-        refuse(context, "one prompt", "prompt", "subject", "answer", "replacement", "occurrence", "estimate")
-        trace_file(facts, relation, limit, corruption or "noise", options, common)
+        refuse(context, "noise, in place of which another subject was asked for", "noise", "samples", "noise_subjects")
+    if "s" not in noise:
+        refuse(context, "a noise in standard deviations, such as s3", "noise_subjects")
+    if estimate and common.out is not None:
+        raise UsageError("--estimate runs nothing, so that --out has nothing to save. Leave out one of the two.")
+    facts_only = ("corruption", "noise_subjects")
+    if about_facts(context, prompt_only=("subject", "answer", "replacement", "occurrence"), facts_only=facts_only):
+        asked = Asked(str(facts), relation, limit, corruption or "noise", noise_subjects == "facts", estimate)
+        trace_file(asked, options, common)
         return
-    refuse(context, "--facts", "relation", "limit", "corruption")
-    _check_prompt(prompt, subject, estimate and common.out is not None)
+    check_subject(subject)
     model = load_model(common)
     from interp.analyses.tracing import plan_trace
 
@@ -137,29 +141,13 @@ def trace(
             **options,
         )
     if estimate:
-        _estimate(planned, common)
+        estimated(planned.cost(), planned.settings, common)
         return
-    _announce(planned, common)
+    announce(planned.cost, planned.replay.rows * planned.tokens.numel(), model, common)
     with working("Restoring every state in turn", common) as progress:
         result = planned.run(progress=progress)
     drawn = [*result.summary()[:-1], *(_drawn(result, str(kind)) for kind in result.axes["kind"])]
     deliver(result, result.to_frame(), [*drawn, f"\n{result.caution}"], common, "trace")
-
-
-def _check_prompt(prompt: str | None, subject: str | None, nothing_to_save: bool) -> None:
-    """Raises `UsageError` for what every model would refuse, before torch is imported."""
-    from interp.apps.cli.session import check_text
-    from interp.errors import UsageError
-
-    if prompt is None:
-        raise UsageError("Missing argument 'PROMPT': give a fact without its answer, or a file of them with --facts.")
-    if subject is None:
-        raise UsageError("Missing option '--subject': give the words of the prompt that name what it is about.")
-    check_text(prompt)
-    if not subject:
-        raise UsageError("The subject is empty. Give --subject the words of the prompt that name what it is about.")
-    if nothing_to_save:
-        raise UsageError("--estimate runs nothing, so that --out has nothing to save. Leave out one of the two.")
 
 
 def _names(flag: str, text: str, known: Sequence[str], *, required: bool = False) -> list[str]:
@@ -173,25 +161,6 @@ def _names(flag: str, text: str, known: Sequence[str], *, required: bool = False
         if name in chosen[:place]:
             raise UsageError(f"{flag} names {name!r} twice. Name each once.")
     return chosen
-
-
-def _estimate(planned: "Trace", common: Common) -> None:
-    from interp.apps.cli.output import write_data, write_json
-
-    cost = planned.cost()
-    if common.as_json:
-        write_json({"kind": "tracing.cost", "settings": planned.settings, **asdict(cost)})
-    else:
-        write_data(str(cost))
-
-
-def _announce(planned: "Trace", common: Common) -> None:
-    """What a large trace will cost. Timing the model takes a moment, which a small one is not worth."""
-    from interp.apps.cli.output import write_message
-
-    tokens = planned.replay.rows * planned.tokens.numel()
-    if tokens * planned.model.n_parameters > LARGE and not common.quiet:
-        write_message(str(planned.cost()))
 
 
 def _drawn(result: "CausalTrace", kind: str) -> "RenderableType":

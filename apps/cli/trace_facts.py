@@ -1,10 +1,12 @@
 """`interp trace --facts`: which tokens and layers bring facts back, on average over those that the model knows."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from interp.apps.cli.facts import chosen_facts
+from interp.apps.cli.fact_options import chosen_facts
 from interp.apps.cli.options import Common
 from interp.apps.cli.session import deliver, left_out_lines, load_model, working
+from interp.apps.cli.trace_cost import announce, estimated
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -13,25 +15,39 @@ if TYPE_CHECKING:
     from interp.analyses.trace_settings import TraceOptions
 
 
-def trace_file(
-    file: str,
-    relations: list[str] | None,
-    limit: int | None,
-    corruption: Literal["noise", "replace"],
-    options: "TraceOptions",
-    common: Common,
-) -> None:
-    """Trace the facts of a file, or those that come along, and show their averages."""
-    facts = chosen_facts(file, relations)  # answers before torch is imported
-    if limit is not None and limit < len(facts):
-        facts = tuple(facts[place * len(facts) // limit] for place in range(limit))
-    model = load_model(common)
-    from interp.analyses.trace_facts import trace_facts
+@dataclass(frozen=True)
+class Asked:
+    """Which facts to trace, and how their subjects are hidden."""
 
+    file: str
+    relations: list[str] | None
+    limit: int | None
+    corruption: Literal["noise", "replace"]
+    own_subjects: bool
+    """Whether noise is measured on all subjects of the file, in place of those that come along."""
+    estimate: bool
+
+
+def trace_file(asked: Asked, options: "TraceOptions", common: Common) -> None:
+    """Trace the facts of a file, or those that come along, and show their averages, or what that would cost."""
+    facts = chosen_facts(asked.file, asked.relations, asked.limit)  # answers before torch is imported
+    if asked.own_subjects:
+        options["noise_subjects"] = [fact.subject for fact in chosen_facts(asked.file, None)]
+    model = load_model(common)
+    from interp.analyses.left_out import first_token_lines
+    from interp.analyses.trace_facts import plan_fact_traces
+
+    with working("Asking the model which facts it knows", common):
+        planned = plan_fact_traces(model, facts, corruption=asked.corruption, **options)
+    if asked.estimate:
+        estimated(planned.cost(), planned.stated(), common)
+        return
+    announce(planned.cost, planned.tokens, model, common)
     with working("Tracing the facts that the model knows", common) as progress:
-        result = trace_facts(model, facts, corruption=corruption, progress=progress, **options)
-    drawn = [result.summary()[0], *(_by_role(result, str(kind)) for kind in result.axes["kind"]), _by_relation(result)]
-    deliver(result, result.to_frame(), [*drawn, *left_out_lines(result), f"\n{result.caution}"], common, "trace")
+        result = planned.run(progress=progress)
+    drawn = [*result.summary()[:2], *(_by_role(result, str(kind)) for kind in result.axes["kind"])]
+    notes = [_by_relation(result), *map(str.strip, first_token_lines(result)), *left_out_lines(result)]
+    deliver(result, result.to_frame(), [*drawn, *notes, f"\n{result.caution}"], common, "trace")
 
 
 def _by_role(result: "FactTraces", kind: str) -> "RenderableType":

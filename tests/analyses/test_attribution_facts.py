@@ -35,7 +35,10 @@ def test_only_known_facts_are_averaged_and_the_others_are_named_with_the_reason(
     assert list(found.axes["prompt"]) == [fact.id for fact in KNOWN]
     reasons = found.excluded
     assert reasons[UNKNOWN.id] == "the model says ' Berlin'"
-    assert reasons[LONELY.id] == "all objects of its relation begin with the same token"
+    assert reasons[LONELY.id] == (
+        "its relation 'city' has no other fact, so that there is no foil. Give more of its facts, "
+        "or ask for no foils (foils='none', --foils none)."
+    )
     assert "shares a token" in reasons[CUT.id]
     assert "3 of 6 facts are left out" in "\n".join(found.summary())
 

@@ -77,7 +77,7 @@ def test_a_result_is_saved_and_shown(found: FactMemories, tmp_path: "Path") -> N
 
 
 def test_a_model_that_knows_nothing_is_refused() -> None:
-    with pytest.raises(UsageError, match="knows none of these 1 facts"):
+    with pytest.raises(UsageError, match="knows none of the 1 facts; the first"):
         fact_memories(spoken_fact(FACT), [UNKNOWN])
 
 

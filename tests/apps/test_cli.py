@@ -76,6 +76,8 @@ def test_help_documents_the_exit_codes(run: Run) -> None:
         ("points",),
         ("plan",),
         ("facts", "list"),
+        ("facts", "show"),
+        ("memories",),
         ("facts", "filter"),
         ("facts", "stats"),
         ("models", "list"),
@@ -122,20 +124,22 @@ def test_completion_is_written_for_a_shell() -> None:
         (["lens", "x", "--top-k", "0"], "--top-k"),
         (["lens", "x", "--device", "abacus", "--quiet"], "abacus"),
         (["induction", "--repeats", "1"], "--repeats"),
-        (["trace", "x"], "Missing option '--subject'"),
+        (["trace", "x"], "Give --subject the words"),
         (["trace", "x", "--subject", "x", "--samples", "0"], "--samples"),
         (["trace", "x", "--subject", "x", "--kinds", "resid,mpl"], "Did you mean 'mlp'?"),
         (["trace", "x", "--subject", "x", "--kinds", "mlp,mlp"], "'mlp' twice"),
         (["trace", "x", "--subject", "x", "--kinds", ""], "expected some of resid,mlp,attn"),
         (["trace", "x", "--subject", "x", "--estimate", "--out", "y"], "nothing to save"),
-        (["trace"], "Missing argument 'PROMPT'"),
+        (["trace"], "Give a PROMPT, or --facts"),
         (["trace", "x", "--subject", "x", "--severed", "resid"], "--severed names 'resid'; expected some of mlp,attn"),
         (["trace", "x", "--subject", "x", "--limit", "3"], "--limit belongs to --facts"),
-        (["trace", "x", "--facts", "bundled"], "PROMPT belongs to one prompt"),
-        (["trace", "--facts", "bundled", "--occurrence", "0"], "--occurrence belongs to one prompt"),
+        (["trace", "x", "--facts", "bundled"], "one of the two"),
+        (["trace", "--facts", "bundled", "--occurrence", "0"], "--occurrence belongs to a PROMPT"),
         (["trace", "x", "--subject", "x", "--replacement", "y", "--samples", "3"], "--samples belongs to noise"),
         (["trace", "--facts", "bundled", "--corruption", "replace", "--noise", "s1"], "--noise belongs to noise"),
         (["trace", "--facts", "bundled", "--relation", "capitol"], "Did you mean 'capital'?"),
+        (["trace", "--facts", "bundled", "--noise", "0.3", "--noise-subjects", "facts"], "--noise-subjects belongs to"),
+        (["trace", "x", "--subject", "x", "--noise-subjects", "facts"], "--noise-subjects belongs to --facts"),
         (["trace", "--facts", "bundle"], "files ending in .json, .jsonl, .csv, .parquet"),
         (["patch"], "give --pairs with a name or a file"),
         (["patch", "--clean", "x", "--answer", "y"], "--clean, --corrupted and --answer"),
@@ -253,7 +257,7 @@ def test_an_empty_text_is_refused_before_the_model_is_loaded(run: Run, command: 
 
 
 @pytest.mark.usefixtures("unloadable")
-@pytest.mark.parametrize(("prompt", "subject", "said"), [("", "x", "The text is empty"), ("x", "", "The subject is")])
+@pytest.mark.parametrize(("prompt", "subject", "said"), [("", "x", "The text is empty"), ("x", "", "Give --subject")])
 def test_a_trace_without_a_prompt_or_subject_is_refused_before_the_model_is_loaded(
     run: Run, prompt: str, subject: str, said: str
 ) -> None:
@@ -427,7 +431,7 @@ def test_an_estimate_says_what_a_trace_costs_and_runs_nothing(run: Run, monkeypa
 def test_only_a_large_trace_says_first_what_it_costs(
     run: Run, monkeypatch: pytest.MonkeyPatch, limit: float, lines: int
 ) -> None:
-    monkeypatch.setattr("interp.apps.cli.trace.LARGE", limit)
+    monkeypatch.setattr("interp.apps.cli.trace_cost.LARGE", limit)
     short = ["trace", "The Louvre", "--subject", "Lou", "--kinds", "resid", "--samples", "1"]
     _, _, logged = run(*short)
     assert len(logged.splitlines()) == lines

@@ -89,12 +89,12 @@ def test_a_sublayer_is_replaced_at_the_subject(run: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "Give a PROMPT with its --subject, or --facts"),
+        ([], "Give a PROMPT, or --facts"),
         (["The Louvre is in"], "Give --subject the words"),
-        (["The Louvre is in", "--subject", "Louvre", "--limit", "3"], "choose among facts"),
+        (["The Louvre is in", "--subject", "Louvre", "--limit", "3"], "--limit belongs to --facts"),
         ([*PROMPT, "--facts", "bundled"], "one of the two"),
         (["--facts", "bundled", "--occurrence", "0"], "--occurrence belongs to a PROMPT"),
-        (["--facts", "bundled", "--subject", "Louvre"], "Facts bring their subjects"),
+        (["--facts", "bundled", "--subject", "Louvre"], "--subject belongs to a PROMPT"),
         (["--facts", "bundled", "--relation", "captial"], "capital"),
         ([*PROMPT, "--blocks", "subjekt"], "--blocks names 'subjekt'"),
         ([*PROMPT, "--blocks", "last,last"], "'last' twice"),

@@ -57,12 +57,12 @@ def test_facts_are_read_layer_by_layer(run: Run, tmp_path: Path) -> None:
     [
         (["x", "--facts", "bundled"], "one of the two"),
         (["x", "--heads", "--outputs"], "one of --sublayers, --outputs and --heads"),
-        (["x", "--relation", "capital"], "give --facts too"),
+        (["x", "--relation", "capital"], "--relation belongs to --facts"),
         (["x", "--at", "subject"], "--at belongs to --facts"),
         (["--facts", "bundled", "--position", "-1"], "--position belongs to a TEXT"),
         (["--facts", "bundled", "--top-k", "3"], "--top-k belongs to a TEXT"),
-        (["--facts", "bundled", "--heads"], "read after whole layers"),
-        (["--facts", "bundled", "--answer", " Paris"], "bring their answers"),
+        (["--facts", "bundled", "--heads"], "--heads belongs to a TEXT"),
+        (["--facts", "bundled", "--answer", " Paris"], "--answer belongs to a TEXT"),
     ],
 )
 def test_what_does_not_go_together_is_refused_before_loading(run: Run, words: list[str], said: str) -> None:

@@ -88,7 +88,7 @@ class TestNeurons:
         [
             ((), "Give a PROMPT"),
             (("The Tower is in", "--facts", "bundled"), "Give a PROMPT"),
-            (("--facts", "bundled", "--answer", " Paris"), "--facts alone"),
+            (("--facts", "bundled", "--answer", " Paris"), "--answer belongs to a PROMPT"),
             (("",), "empty"),
             (("The Tower is in", "--position", "subject"), "--position belongs to --facts"),
             (("The Tower is in", "--limit", "3"), "--limit belongs to --facts"),

@@ -7,7 +7,7 @@ import pytest
 from words import Words
 
 from interp.errors import UsageError
-from interp.facts import Fact, answer_ids, exact_span, of_relations
+from interp.facts import Fact, answer_ids, exact_span, of_relations, spread
 
 if TYPE_CHECKING:
     from interp.models.transformer import Transformer
@@ -95,3 +95,12 @@ def test_relations_are_chosen_by_name_and_an_unknown_one_is_told() -> None:
     assert of_relations([euro, FRANCE], ["capital", "currency"]) == (euro, FRANCE)
     with pytest.raises(UsageError, match="'capitol'. Did you mean 'capital'. There are capital, currency"):
         of_relations([FRANCE, euro], ["capital", "capitol"])
+
+
+def test_facts_are_spread_evenly_over_all_of_them() -> None:
+    facts = [Fact("France", "capital", "In {},", "Paris", id=str(place)) for place in range(7)]
+    chosen = {limit: [fact.id for fact in spread(facts, limit)] for limit in (1, 2, 3, 7, 9, None)}
+    assert chosen[1] == ["0"]
+    assert chosen[2] == ["0", "3"]
+    assert chosen[3] == ["0", "2", "4"]
+    assert chosen[7] == chosen[9] == chosen[None] == [str(place) for place in range(7)]

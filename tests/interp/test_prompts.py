@@ -95,7 +95,7 @@ def test_a_text_that_brings_the_separator_along_is_placed_behind_it(smollm2: "Tr
 
 
 def test_of_several_occurrences_one_is_chosen(tokenizer: "Tokenizer") -> None:
-    with pytest.raises(UsageError, match="stands 2 times.*occurrence=0 to 1"):
+    with pytest.raises(UsageError, match="stands 2 times.*occurrence: 0 to 1"):
         find_subject(tokenizer, TWICE, "Paris")
     spans = [find_subject(tokenizer, TWICE, "Paris", occurrence=which) for which in (0, 1)]
     assert [span.start for span in spans] == [1, 3]
