@@ -63,4 +63,6 @@ def _compared(folder: Path, items: int, rows: int, packing: int) -> Row:
     assert len(started.item("item-000000")) == rows
     found = medians({"ours": ours, "pyarrow": theirs}, 201)
     measured = f"{found['ours'] * 1e3:.2f} ms against {found['pyarrow'] * 1e3:.2f} ms"
-    return Row(f"one of {items:,} items × {rows} rows, {packing} a batch", measured, found["ours"] / found["pyarrow"], 2)
+    return Row(
+        f"one of {items:,} items × {rows} rows, {packing} a batch", measured, found["ours"] / found["pyarrow"], 2
+    )

@@ -54,10 +54,10 @@ def main(home: Path, every: int = 1) -> int:
         if again != 0 or found != expected:
             harmed += 1
             changed = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name))
-            print(f"killed at call {number}: exit code {again}, other files {changed}")
+            sys.stdout.write(f"killed at call {number}: exit code {again}, other files {changed}\n")
         shutil.rmtree(folder)
         number += every
-    print(f"{number // every} kills, {harmed} did harm; the last ended with {code}")
+    sys.stdout.write(f"{number // every} kills, {harmed} did harm; the last ended with {code}\n")
     return harmed + code
 
 

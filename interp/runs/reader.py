@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 from interp.errors import IntegrityError, LoadError, UsageError, nearest
 from interp.runs.checking import check
 from interp.runs.contents import find_entry, read_counted, read_errors, read_summary
-from interp.runs.ledger import DONE, FAILED, Counted, Entry, standing
+from interp.runs.ledger import DONE, ERRORS, FAILED, Counted, Entry, key, standing
 from interp.runs.lock import holder
 from interp.runs.manifest import Manifest, read_manifest, read_manifest_head
-from interp.runs.parts import read_part, read_rows
+from interp.runs.parts import ADVICE, read_part, read_rows
 from interp.runs.saved import find_result, saved_results
 from interp.runs.status import RunStatus, count, status
 
@@ -105,12 +105,16 @@ class Run:
             tables = self._parts(job, columns)
         else:
             tables = [self._rows(self._done(job, item), columns) for item in items]
-        if not tables:
-            return pa.table({"item": pa.array([], pa.string())})
+        empty = pa.table({"item": pa.array([], pa.string())})
         try:
-            return pa.concat_tables(tables, promote_options="permissive")
+            found = pa.concat_tables(tables or [empty], promote_options="permissive")
         except pa.ArrowException as error:
             raise LoadError(f"The parts of job {job!r} in {self.folder} do not fit each other: {error}.") from error
+        missing = [column for column in columns or () if column not in found.column_names]
+        if missing:
+            names = ", ".join(self.table(job, items).column_names)
+            raise UsageError(f"The rows of job {job!r} have no columns {missing}: they have {names}.")
+        return found if columns is None else found.select(list(columns))
 
     def frame(
         self, job: str | None = None, items: Sequence[str] | None = None, columns: Sequence[str] | None = None
@@ -128,7 +132,10 @@ class Run:
 
         told = read_errors(self.folder)
         failed = [each for each in self._standing() if each.status == FAILED]
-        rows = [{**told.get((each.batch, each.attempt, each.item), vars(each))} for each in failed]
+        silent = [each.item for each in failed if key(each) not in told]
+        if silent:
+            raise IntegrityError(f"{self.folder / ERRORS} does not say why {silent[0]!r} failed. {ADVICE}")
+        rows = [told[key(each)] for each in failed]
         return pandas.DataFrame(rows, columns=["item", "job", "batch", "attempt", "error", "message", "exit_code"])
 
     def results(self) -> list[tuple[str, str]]:
@@ -189,7 +196,7 @@ class Run:
             return f"Job {job!r} has no item {item!r}.{nearest(item, planned)} It has {len(planned)}."
         if found is None:
             return f"Item {item!r} of job {job!r} is not done yet."
-        told = read_errors(self.folder).get((found.batch, found.attempt, found.item), {})
+        told = read_errors(self.folder).get(key(found), {})
         return f"Item {item!r} of job {job!r} failed: {told.get('error')}: {told.get('message')}"
 
     def _rows(self, found: Entry, columns: Sequence[str] | None = None) -> "pyarrow.Table":
