@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from benchmarks.measuring import Row, medians
 from interp.runs import Job, Manifest, RunWriter, open_run, write_part
 
-SHAPES = ((1_000, 1_000, 8), (100_000, 10, 100), (100_000, 10, 8))
+SHAPES = ((1_000, 1_000, 8), (100_000, 10, 100))
 """(items, rows an item, items a batch)"""
 
 

@@ -105,7 +105,8 @@ def key(each: Entry) -> Key:
 
 def failure_key(facts: Mapping[str, Any] | None) -> "Key | None":
     """(batch, attempt, item) of a line of `errors.jsonl`, if it is one."""
-    told = [(facts or {}).get(name) for name in ("batch", "attempt", "item", "job", "error", "message", "exit_code")]
+    names = ("batch", "attempt", "item", "job", "error", "message", "exit_code")
+    told: list[Any] = [(facts or {}).get(name) for name in names]
     if [type(each) for each in told] != [int, int, str, str, str, str, int] or not all(map(_encodable, told)):
         return None
     return told[0], told[1], told[2]

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from interp.errors import IntegrityError, LoadError, UsageError, nearest
 from interp.runs.checking import check
-from interp.runs.contents import find_entry, read_counted, read_errors, read_summary
-from interp.runs.ledger import DONE, ERRORS, FAILED, Counted, Entry, key, standing
+from interp.runs.contents import SUMMARY, find_entry, read_counted, read_errors, read_summary
+from interp.runs.ledger import DONE, ERRORS, FAILED, LEDGER, Counted, Entry, key, standing
 from interp.runs.lock import holder
 from interp.runs.manifest import Manifest, read_manifest, read_manifest_head
 from interp.runs.parts import ADVICE, read_part, read_rows
@@ -51,12 +51,22 @@ def is_run(folder: str | PathLike[str]) -> bool:
     return True
 
 
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """What changes with a file's content; None where there is no file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
 class Run:
     """A run directory, opened for reading with `open_run`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._head = read_manifest_head(folder)
+        self._read: tuple[object, Counted] | None = None
 
     def __repr__(self) -> str:
         return f"<Run {self._head['name']!r} in {self.folder}: jobs {', '.join(self.jobs)}>"
@@ -153,7 +163,11 @@ class Run:
         return check(self.folder)
 
     def _counted(self) -> Counted:
-        return read_counted(self.folder, self.manifest.of_shard())
+        """What the ledger says, read again when it has changed."""
+        now = [_stamp(self.folder / name) for name in (LEDGER, SUMMARY)]
+        if self._read is None or self._read[0] != now:
+            self._read = (now, read_counted(self.folder, self.manifest.of_shard()))
+        return self._read[1]
 
     def _standing(self) -> list[Entry]:
         """What is true now of every item that was tried, in the order of the plan."""

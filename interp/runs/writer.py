@@ -186,7 +186,9 @@ class RunWriter:
         for text in content.splitlines(keepends=True):
             lines.append((known[text].job, known[text].item, offset))
             offset += len(text)
-        write_file(self.folder / INDEX, index(lines, len(content)))
+        found = index(lines, len(content))
+        if _content(self.folder / INDEX) != found:
+            write_file(self.folder / INDEX, found)
 
 
 def _counts(state: Counts) -> dict[str, int]:

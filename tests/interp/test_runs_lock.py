@@ -39,6 +39,9 @@ def held_elsewhere(folder: Path) -> Iterator[subprocess.Popen[str]]:
         other.kill()
 
 
+BAD_PID = json.dumps({"pid": "x", "host": "h", "started": "s", "boot": "b"})
+
+
 def test_a_second_process_is_refused_and_told_who_holds_the_run(tmp_path: Path) -> None:
     work(tmp_path, stop=1)
     with held_elsewhere(tmp_path) as other:
@@ -64,7 +67,7 @@ def test_the_lock_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
     assert not (tmp_path / "lock").exists()
 
 
-@pytest.mark.parametrize("content", ["", "{", "[1]", '{"pid": 1}', json.dumps(["x"] * 9)])
+@pytest.mark.parametrize("content", ["", "{", "[1]", '{"pid": 1}', json.dumps(["x"] * 9), BAD_PID])
 def test_a_torn_lock_file_holds_nothing(tmp_path: Path, content: str) -> None:
     (tmp_path / "lock").write_text(content)
     work(tmp_path)

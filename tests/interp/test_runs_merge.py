@@ -10,7 +10,7 @@ from sample_runs import Numbers, at_call, contents, manifest, no_space, numbers,
 import interp
 from interp.errors import IntegrityError, LoadError, StorageError, UsageError
 from interp.results import Result
-from interp.runs import Job, RunWriter, differences, merge_runs, record
+from interp.runs import Job, RunWriter, check_target, differences, merge_runs, record
 
 
 def shards(home: Path, count: int) -> list[Path]:
@@ -108,6 +108,9 @@ class TestRecording:
         for name in ("study", "mine"):
             with pytest.raises(UsageError, match="the folder holds other files"):
                 record(tmp_path / name, {"a": numbers()}, analysis="x")
+            with pytest.raises(UsageError, match="the folder holds other files"):
+                check_target(tmp_path / name)
+        check_target(tmp_path / "out")
         assert contents(tmp_path) == before
 
     def test_several_results_are_named_when_one_is_loaded(self, tmp_path: Path) -> None:
