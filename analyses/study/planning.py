@@ -103,7 +103,7 @@ class StudyPlan:
     def manifest(self) -> Manifest:
         """What a run directory is begun with. Hashes weights, tokenizers and data."""
         models = {job.model.key: job.model for job in self.jobs}
-        dtypes, devices = ({getattr(each, name) for each in models.values()} for name in ("dtype", "device"))
+        dtypes, devices = {each.spec.dtype for each in models.values()}, {each.device for each in models.values()}
         return Manifest.new(
             self.study.name,
             [job.job() for job in self.jobs],

@@ -118,7 +118,7 @@ def run_plan(plan: StudyPlan, folder: str | Path, options: RunOptions) -> Outcom
         if pending:
             _work_off(plan, writer, pending, options)
         if not writer.finished:
-            _finish(plan, writer)
+            write_summary(writer, figures=plan.study.outputs.figures)
         state = writer.state
         return Outcome(writer.folder, state.total, state.done, state.failed, before.done + before.failed)
 
@@ -190,13 +190,13 @@ def _tell(
         options.progress(StudyEvent(batch.job, batch.index, state.done, state.failed, state.total, seconds))
 
 
-def _finish(plan: StudyPlan, writer: RunWriter) -> None:
-    """Write the summary, and figures where the study wants them."""
+def write_summary(writer: RunWriter, *, figures: bool) -> None:
+    """Finish a run of which nothing is left: its summary, and figures where they are wanted."""
     from interp.analyses.study.summaries import figure_page, summarise
 
     writer.arrange()
     told = summarise(open_run(writer.folder))
-    if plan.study.outputs.figures:
+    if figures:
         for name, each in told.items():
             if each.figure is not None:
                 writer.write(f"figures/{name}.html", figure_page(name, each.figure))
