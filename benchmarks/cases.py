@@ -12,6 +12,7 @@ from benchmarks.measuring import Row, fresh_medians, in_fresh_process, medians, 
 from benchmarks.models import ours, peer, random_tokens
 from benchmarks.patching import attribution, growth, head_sweep, many_pairs, residual_sweep
 from benchmarks.sharded import sharded
+from benchmarks.studies import studies
 from benchmarks.sweeps import budgets, traces
 from benchmarks.triggers import triggers
 from interp.hooks import HookPoint, recorders_active
@@ -144,5 +145,6 @@ CASES: dict[str, Callable[[], Iterator[Row]]] = {
     "moe": mixture,
     "loading": loading,
     "sharded": sharded,
+    "studies": studies,
     "command_line": command_line,
 }

@@ -14,7 +14,7 @@ import tree
 from published import write_folder, write_tokenizer
 from tiny import BASE
 
-CONFIG = replace(BASE, d_vocab=300, n_ctx=64)
+CONFIG = replace(BASE, d_vocab=300, n_ctx=64, tied_embeddings=False)
 WORDS = ("the", "cat", "sat", "on", "a", "mat", "and", "saw", "one", "two", "3", "birds")
 
 STUDY = """
@@ -121,7 +121,7 @@ def done_twice(run: Path) -> Iterable[tuple[str, str]]:
 
 
 def killed(study: Path, undisturbed: Path, run: Path, *, kills: int, seed: int) -> list[str]:
-    """Kill the study so often at random moments, each time resumed; what differs from the undisturbed run at the end."""
+    """Kill the study so often at random moments, resumed each time; what differs from the undisturbed run."""
     rng, total, complaints = random.Random(seed), lines_of(undisturbed), []
     moments = sorted(rng.randrange(total - 2) for _ in range(kills))
     for moment in moments:

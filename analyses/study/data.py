@@ -79,7 +79,9 @@ def _prompts(spec: DataSpec, tokenizer: object, seed: int) -> list[Item]:
     rows: Rows
     if isinstance(spec.source, str):
         path = Path(spec.source)
-        rows = _lines(path) if path.suffix == ".txt" else iter(read_rows(path, "prompts", (".jsonl", ".csv", ".parquet")))
+        rows = (
+            _lines(path) if path.suffix == ".txt" else iter(read_rows(path, "prompts", (".jsonl", ".csv", ".parquet")))
+        )
     else:
         rows = numbered(spec.source or [], "Prompt")
     found = [_prompt(number, place, row) for number, (place, row) in enumerate(rows)]

@@ -174,15 +174,13 @@ def _check_cancelled(options: RunOptions) -> None:
 def _check_failures(writer: RunWriter, options: RunOptions) -> None:
     if options.max_failures is not None and writer.state.failed > options.max_failures:
         raise FailuresError(
-            f"{writer.state.failed} items have failed, and {options.max_failures} may. {writer.folder / 'errors.jsonl'} "
-            "says why. What is done is kept; mend the cause and run it again with more allowed, or with failed items "
+            f"{writer.state.failed} items have failed, and {options.max_failures} may; why, tells "
+            f"{writer.folder / 'errors.jsonl'}. What is done is kept; mend the cause and run it again with more allowed, or with failed items "
             "retried."
         )
 
 
-def _tell(
-    writer: RunWriter, batch: Batch, failures: Sequence[Failure], options: RunOptions, seconds: float
-) -> None:
+def _tell(writer: RunWriter, batch: Batch, failures: Sequence[Failure], options: RunOptions, seconds: float) -> None:
     for failure in failures:
         writer.log(f"{batch.job}: item {failure.item!r} failed: {failure.error}: {failure.message}")
     if options.progress is not None:

@@ -16,6 +16,7 @@ from interp.analyses.study import load_study, merge_studies, plan_study, resume_
 from interp.errors import Cancelled, FailuresError, IntegrityError, UsageError
 from interp.runs import Batch, open_run
 
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return study_runs.tiny_folder(tmp_path_factory.mktemp("model"))
