@@ -144,7 +144,10 @@ def _set(raw: dict[str, Any], key: str, value: object, who: str) -> list[FilePro
         table for table in tables if isinstance(table, dict) or (isinstance(table, list) and _place(table, last))
     ]
     for table in reached:
-        table[int(last) if isinstance(table, list) else last] = value
+        if isinstance(table, list):
+            table[int(last)] = value
+        else:
+            table[last] = value
     if reached or "*" in way:  # a file without models has a problem of its own
         return []
     return [FileProblem(key, f"is set by {who}, but there is no such place", "the key of a value in the study")]

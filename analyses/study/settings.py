@@ -8,12 +8,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PlainValidator, ValidationInfo, field_validator
 
-from interp.analyses.attribution_patching import Direction
 from interp.analyses.attribution_runs import By
 from interp.analyses.knockout import Block
 from interp.analyses.knowledge_neurons import Position
 from interp.analyses.lens_facts import At
 from interp.analyses.lens_parts import Of
+from interp.analyses.patching_runs import Direction
 from interp.analyses.projection import FinalNorm
 from interp.analyses.removal import Method
 from interp.analyses.sites import SITES, Site
