@@ -175,8 +175,8 @@ def _check_failures(writer: RunWriter, options: RunOptions) -> None:
     if options.max_failures is not None and writer.state.failed > options.max_failures:
         raise FailuresError(
             f"{writer.state.failed} items have failed, and {options.max_failures} may; why, tells "
-            f"{writer.folder / 'errors.jsonl'}. What is done is kept; mend the cause, then run it again with more allowed, "
-            "or with failed items retried."
+            f"{writer.folder / 'errors.jsonl'}. What is done is kept; mend the cause, then run it again, "
+            "with more allowed or with failed items retried."
         )
 
 
