@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -12,6 +13,7 @@ import interp
 from interp.errors import IntegrityError, LoadError, UsageError
 from interp.results import Result
 from interp.runs import Failure, Job, Manifest, Run, RunWriter, write_part
+from interp.runs.parts import read_rows
 from interp.runs.plan import Batch, folder_name
 
 
@@ -306,6 +308,28 @@ def test_a_new_manifest_names_the_versions_of_now() -> None:
     assert made.versions["interp"] == interp.__version__
     assert set(made.versions) == {"interp", "python", "torch", "numpy", "pyarrow", "code"}
     assert len(made.versions["code"]) == 64
+
+
+@pytest.mark.parametrize("span", [(0, 3), (9, 2), (3014, 5), (10, 1999 + 2)])
+def test_rows_that_are_not_the_items_own_are_refused(tmp_path: Path, span: tuple[int, int]) -> None:
+    batch = Batch(0, "j", ("a", "b"))
+    part = write_part(tmp_path, batch, {"a": pa.table({"x": range(10)}), "b": pa.table({"x": range(2000)})})
+    assert read_rows(tmp_path, part.file, part.sha256, "b", (10, 2000)).num_rows == 2000
+    with pytest.raises(IntegrityError, match="does not hold the rows of 'b' where the ledger says"):
+        read_rows(tmp_path, part.file, part.sha256, "b", span)
+
+
+def test_a_large_part_is_read_by_its_pages_checksums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = Batch(0, "j", ("a", "b"))
+    tables = {item: pa.table({"x": np.random.default_rng(0).random(5000)}) for item in "ab"}
+    part = write_part(tmp_path, batch, tables)
+    monkeypatch.setattr("interp.runs.parts.VERIFIED", 1000)
+    content = bytearray((tmp_path / part.file).read_bytes())
+    content[30_000] ^= 1  # within the rows of "a"
+    (tmp_path / part.file).write_bytes(content)
+    assert read_rows(tmp_path, part.file, part.sha256, "b", (5000, 5000)).num_rows == 5000
+    with pytest.raises(IntegrityError, match="cannot be read as Parquet"):
+        read_rows(tmp_path, part.file, part.sha256, "a", (0, 5000))
 
 
 def test_rows_of_other_items_are_not_read_with_those_of_a_long_one(tmp_path: Path) -> None:

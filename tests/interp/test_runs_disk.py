@@ -27,11 +27,11 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 def test_a_writer_killed_at_any_call_of_the_system_loses_nothing(tmp_path: Path) -> None:
     places = os.pathsep.join(map(str, (tree.ROOT, tree.ROOT / "tests")))
-    command = [sys.executable, str(tree.ROOT / "tests/killed_runs.py"), str(tmp_path), "7"]
+    command = [sys.executable, str(tree.ROOT / "tests/killed_runs.py"), str(tmp_path), "3"]
     done = subprocess.run(command, env=os.environ | {"PYTHONPATH": places}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "kills, 0 did harm" in done.stdout
-    assert int(done.stdout.split()[0]) > 8
+    assert int(done.stdout.split()[0]) > 20
 
 
 def calls_of_a_whole_run(folder: Path) -> int:
