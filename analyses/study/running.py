@@ -15,11 +15,12 @@ from pathlib import Path
 
 from interp.analyses.study.batches import Filled, Order, fill
 from interp.analyses.study.file import Study
-from interp.analyses.study.planning import StudyPlan, plan_study
+from interp.analyses.study.planning import Opened, StudyPlan, plan_study
 from interp.analyses.study.reading import study_of
 from interp.analyses.study.workers import Pool
 from interp.errors import Cancelled, FailuresError, IntegrityError
-from interp.models.loading import load
+from interp.models.loading import load_checkpoint
+from interp.models.transformer import Transformer
 from interp.runs import Batch, Failure, RunWriter, open_run
 
 
@@ -152,12 +153,18 @@ def _computed(
         with Pool(min(options.workers, len(batches)), model.load_arguments, folder) as pool:
             yield from pool.computed(orders, options.cancelled)
         return
-    loaded = load(**model.load_arguments)
+    loaded = load_opened(model)
     for order in orders:
         _check_cancelled(options)
         yield order.batch, fill(loaded, order, folder, options.cancelled)
     del loaded
     gc.collect()
+
+
+def load_opened(opened: Opened) -> Transformer:
+    """The model itself, from the files that planning has opened."""
+    spec = opened.spec
+    return load_checkpoint(opened.checkpoint, spec.name, device=opened.device, dtype=spec.dtype, revision=spec.revision)
 
 
 def order_of(plan: StudyPlan, batch: Batch) -> Order:
