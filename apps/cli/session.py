@@ -1,12 +1,13 @@
 """What the model commands share: loading with progress, and handing over a result in the form that was asked for."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from interp.apps.cli.options import Common
-from interp.apps.cli.output import check_folder, show, staged, write_json, write_message
+from interp.apps.cli.output import check_folder, show, write_json, write_message
 from interp.apps.cli.progress import Progress, step
 from interp.errors import UsageError
 
@@ -78,30 +79,34 @@ def deliver(
     """
     others = others or {}
     results = {name: result, **{other: further for other, (further, _) in others.items()}}
-    saved = save(results, common.out) if common.out is not None else []
+    if common.out is not None:
+        save(results, common.out)
     if common.as_json:
         told = {other: _told(further, rows) for other, (further, rows) in others.items()}
         more = {"results": told, "notes": notes}
-        write_json({**document(result, table, saved), **{name: part for name, part in more.items() if part}})
+        saved = None if common.out is None else str(common.out)
+        write_json({**_told(result, table), "saved": saved, **{name: part for name, part in more.items() if part}})
         return
     show(*parts)
-    if saved and not common.quiet:
-        write_message(f"Saved {', '.join(str(path) for path in saved)}")
+    if common.out is not None and not common.quiet:
+        write_message(f"Saved {common.out}; `interp report {shlex.quote(str(common.out))}` writes it as a page")
 
 
-def save(results: "Mapping[str, Result]", out: Path) -> list[Path]:
-    """Write `out/<name>/` (the result) and `out/<name>.html` (its figure) for each name: all of them or none."""
-    with staged(out) as stage:
-        for name, result in results.items():
-            result.save(stage / name)
-            page = stage / f"{name}.html"
-            result.figure().write_html(page, include_plotlyjs=True, config={"displaylogo": False})
-    return [out / path for name in results for path in (name, f"{name}.html")]
+def save(results: "Mapping[str, Result]", out: Path) -> None:
+    """Write a run directory: one job for each result, with the result itself, its table and its figure; all or nothing.
 
+    An earlier run of single analyses in the same place is replaced.
+    """
+    from interp.runs import record
 
-def document(result: "Result", table: "pd.DataFrame", saved: Sequence[Path]) -> Mapping[str, object]:
-    """A result as one JSON document."""
-    return {**_told(result, table), "saved": saved}
+    first = next(iter(results))
+    record(
+        out,
+        results,
+        analysis=first,
+        settings={name: result.settings for name, result in results.items()},
+        figures={name: result.figure() for name, result in results.items()},
+    )
 
 
 def left_out(result: "Result") -> dict[str, str]:

@@ -79,6 +79,8 @@ dd { margin: 0; font-weight: 550; overflow-wrap: anywhere; font-variant-numeric:
 .finding { border-left: 4px solid var(--found-line); background: var(--found-soft); padding: 10px 16px;
   border-radius: 0 10px 10px 0; }
 .finding b { color: var(--found); }
+pre.found { border: 0; border-left: 4px solid var(--found-line); background: var(--found-soft);
+  border-radius: 0 10px 10px 0; padding: 10px 16px; white-space: pre-wrap; overflow-wrap: anywhere; }
 .caution { border-left: 4px solid var(--caution-line); background: var(--caution-soft); padding: 10px 16px;
   border-radius: 0 10px 10px 0;
   margin: 22px 0 16px; max-width: none; }

@@ -350,13 +350,13 @@ def test_out_saves_the_result_and_its_figure(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "new" / "folder"
     code, _, logged = run("lens", "The Eiffel Tower", "--out", str(folder))
     assert code == 0
-    assert str(folder / "lens.html") in logged
-    result = LensResult.load(folder / "lens")
+    assert logged.splitlines()[-1] == f"Saved {folder}; `interp report {folder}` writes it as a page"
+    result = LensResult.load(folder)
     assert list(result["token"]) == ["<|endoftext|>", "The", " E", "iffel", " Tower"]
-    assert "plotly" in (folder / "lens.html").read_text(encoding="utf-8").lower()
-    assert sorted(path.name for path in folder.iterdir()) == ["lens", "lens.html"]
+    assert "plotly" in (folder / "figures/lens.html").read_text(encoding="utf-8").lower()
+    assert interp.open_run(folder).status().state == "finished"
     assert run("lens", "The Louvre", "--out", str(folder))[0] == 0
-    assert list(LensResult.load(folder / "lens")["token"]) != list(result["token"])
+    assert list(LensResult.load(folder)["token"]) != list(result["token"])
 
 
 @pytest.mark.usefixtures("loaded")
@@ -386,9 +386,9 @@ def test_a_trace_shows_every_token_and_saves_every_cell(run: Run, tmp_path: Path
     assert shown[0].split()[1:] == ["–", "+0.000", "–", shown[0].split()[-1]]
     assert len(shown[3].split()[-1]) > 10, "the bar of the early site"
     assert CausalTrace.caution in printed
-    result = CausalTrace.load(tmp_path / "trace")
+    result = CausalTrace.load(tmp_path)
     assert result.settings["samples"] == 1
-    assert "plotly" in (tmp_path / "trace.html").read_text(encoding="utf-8").lower()
+    assert "plotly" in (tmp_path / "figures/trace.html").read_text(encoding="utf-8").lower()
 
 
 @pytest.mark.usefixtures("loaded")
@@ -450,10 +450,10 @@ def test_patching_shows_the_strongest_cells_and_saves_all(run: Run, tmp_path: Pa
     assert Patching.caution in printed
     rows = [line.split() for line in printed.splitlines() if line[:1].isdigit() and "pairs" not in line]
     assert len(rows) == 3
-    result = Patching.load(tmp_path / "patch")
+    result = Patching.load(tmp_path)
     assert result.over == ("layer", "pos")
     assert rows[0][:2] == [str(result.ranked(1)[axis][0]) for axis in ("layer", "pos")]
-    assert "plotly" in (tmp_path / "patch.html").read_text(encoding="utf-8").lower()
+    assert "plotly" in (tmp_path / "figures/patch.html").read_text(encoding="utf-8").lower()
 
 
 def test_the_built_in_pairs_are_those_of_the_builders() -> None:
