@@ -5,7 +5,7 @@ of the same study on two models. Rows are paired by item and by the first column
 runs, which are the axes of the table; where no columns do, by their order.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -66,17 +66,17 @@ def compare(ours: "Run", theirs: "Run") -> RunDifference:
     """Everything in which two runs differ."""
     from interp.runs import differences
 
-    pairs = list(_paired(list(ours.jobs), list(theirs.jobs)))
+    pairs = list(_paired(ours.manifest.jobs, theirs.manifest.jobs))
     matched_ours, matched_theirs = {a.name for a, _ in pairs}, {b.name for _, b in pairs}
     return RunDifference(
         tuple(differences(ours.manifest, theirs.manifest)),
         tuple(_job(ours, theirs, a, b) for a, b in pairs),
-        tuple(job.name for job in ours.jobs if job.name not in matched_ours),
-        tuple(job.name for job in theirs.jobs if job.name not in matched_theirs),
+        tuple(name for name in ours.jobs if name not in matched_ours),
+        tuple(name for name in theirs.jobs if name not in matched_theirs),
     )
 
 
-def _paired(ours: "list[Job]", theirs: "list[Job]") -> "Iterator[tuple[Job, Job]]":
+def _paired(ours: "Sequence[Job]", theirs: "Sequence[Job]") -> "Iterator[tuple[Job, Job]]":
     named = {job.name: job for job in theirs}
     yield from ((job, named[job.name]) for job in ours if job.name in named)
     shared = {job.name for job in ours} & set(named)
@@ -87,8 +87,8 @@ def _paired(ours: "list[Job]", theirs: "list[Job]") -> "Iterator[tuple[Job, Job]
             yield job, alike[1][0]
 
 
-def _asks(job: "Job") -> tuple[str, str, dict[str, object]]:
-    return job.analysis, job.data, dict(job.settings)
+def _asks(job: "Job") -> tuple[str, str, Mapping[str, object]]:
+    return job.analysis, job.data, job.settings
 
 
 def _job(ours: "Run", theirs: "Run", a: "Job", b: "Job") -> JobDifference:

@@ -1,5 +1,6 @@
 """What every job of a run found: a few lines, a table, a figure; of studies and of single analyses alike."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ class JobFinding:
 
 def findings(run: "Run") -> dict[str, JobFinding]:
     """Job name → what it found. Jobs of which no item is done are left out."""
-    if run.manifest.kind == "analysis":
+    if run.kind == "analysis":
         results = {job: run.result(item, job) for job, item in run.results()}
         return {
             job: JobFinding(result.summary(), result.to_frame(), result.figure(), result.caution)
@@ -34,7 +35,7 @@ def findings(run: "Run") -> dict[str, JobFinding]:
 
 def summary_lines(run: "Run") -> dict[str, list[str]]:
     """Job name → its lines, without drawing anything: those that the run wrote when it finished, else made now."""
-    jobs = (run.summary() or {}).get("jobs")
-    if isinstance(jobs, dict) and all("lines" in job for job in jobs.values()):
-        return {name: [str(line) for line in job["lines"]] for name, job in jobs.items()}
+    written = run.summary()
+    if all(isinstance(written.get(job), Mapping) and "lines" in written[job] for job in run.jobs):
+        return {job: [str(line) for line in written[job]["lines"]] for job in run.jobs}
     return {name: found.lines for name, found in findings(run).items()}

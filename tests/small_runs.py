@@ -32,9 +32,10 @@ def manifest(**changed: object) -> Manifest:
 def table(item: str, off: float = 0.0) -> pd.DataFrame:
     """Three layers: a token, a rank, a probability."""
     base = len(item) / 100 + off
+    texts = [f" {item}", "</b>", "\n"]
     return pd.DataFrame(
-        {"layer": [0, 1, 2], "token": [f" {item}", "</b>", "\n"], "rank": [3, 2, 1], "probability": [base, base + 0.1, base + 0.2]}
-    )  # fmt: skip
+        {"layer": range(3), "token": texts, "rank": [3, 2, 1], "probability": [base, base + 0.1, base + 0.2]}
+    )
 
 
 def write(

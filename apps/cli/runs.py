@@ -85,12 +85,12 @@ def find_runs(folder: Path) -> Iterator[Path]:
     """The run directories in a folder, those in others left out; hidden folders and what cannot be read are passed."""
     for place, names, files in os.walk(folder):
         names[:] = sorted(name for name in names if not name.startswith("."))
-        if MANIFEST in files and is_run(Path(place)):
+        if MANIFEST in files and looks_like_run(Path(place)):
             names.clear()
             yield Path(place)
 
 
-def is_run(folder: Path) -> bool:
+def looks_like_run(folder: Path) -> bool:
     """Whether the manifest in a folder is that of a run, as far as its first bytes say."""
     try:
         with (folder / MANIFEST).open("rb") as file:
@@ -132,7 +132,7 @@ def _document(run: "Run", found: "RunStatus") -> dict[str, object]:
     more["locked_by"] = None if found.locked_by is None else asdict(found.locked_by)
     jobs = [
         {"name": job.name, "model": job.model, "analysis": job.analysis, "data": job.data, "items": len(job.items)}
-        for job in run.jobs
+        for job in run.manifest.jobs
     ]
     return {"folder": str(run.folder), **_facts(run, found), **more, "shard": run.manifest.shard, "jobs": jobs}
 
@@ -153,7 +153,7 @@ def _status_parts(run: "Run", found: "RunStatus") -> "list[RenderableType]":
     ]
     if found.locked_by:
         facts.append(("At work", str(found.locked_by)))
-    jobs = [(job.name, job.analysis, job.model, job.data, str(len(job.items))) for job in run.jobs]
+    jobs = [(job.name, job.analysis, job.model, job.data, str(len(job.items))) for job in run.manifest.jobs]
     return [
         table(["", ""], facts),
         "",

@@ -99,13 +99,11 @@ def save(results: "Mapping[str, Result]", out: Path) -> None:
     """
     from interp.runs import record
 
-    first = next(iter(results))
     record(
         out,
         results,
-        analysis=first,
+        analysis=next(iter(results)),
         settings={name: result.settings for name, result in results.items()},
-        figures={name: result.figure() for name, result in results.items()},
     )
 
 

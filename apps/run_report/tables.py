@@ -14,7 +14,7 @@ def as_table(name: str, frame: "pd.DataFrame", file: str) -> Table:
     """A table of the page; the caption says what is left out and where all of it is."""
     shown = frame.head(MOST)
     more = f"; the first {MOST:,} stand here" if len(frame) > MOST else ""
-    caption = f"{len(frame):,} rows{more}. Everything is in"
+    caption = f"{len(frame):,} rows{more}. All of it:"
     return Table(name, shown, caption, {str(column): column_of(frame[column]) for column in frame}, OPEN, file=file)
 
 

@@ -29,11 +29,10 @@ def test_the_handler_that_was_there_before_is_there_again() -> None:
 
 
 def test_after_the_first_sigterm_a_second_one_ends_the_process() -> None:
-    with terminable(), pytest.raises(KeyboardInterrupt):
-        try:
+    with terminable():
+        with pytest.raises(KeyboardInterrupt):
             send(signal.SIGTERM)
-        finally:
-            assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_in_another_thread_nothing_is_handled() -> None:
