@@ -13,6 +13,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     import pandas as pd
+
     from interp.runs import Difference, Job, Run
 
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pandas as pd
-    from interp.runs import Run
     from plotly.graph_objects import Figure
+
+    from interp.runs import Run
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ def _sync(folder: Path) -> None:
             os.close(descriptor)
 
 
-def _refuse_foreign(target: Path, replaceable: Callable[[Path], bool]) -> None:
+def refuse_foreign(target: Path, replaceable: Callable[[Path], bool]) -> None:
+    """Raises `UsageError` where `fresh_folder` would: for anything there that is not to be replaced."""
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise UsageError(
             f"Cannot write the folder {target}: something that is not a folder is there. Choose another name."
@@ -53,7 +54,7 @@ def fresh_folder(target: Path, replaceable: Callable[[Path], bool]) -> Iterator[
     An existing `target` is replaced if it is empty or if `replaceable(target)` says so; otherwise `UsageError`.
     A process killed outright leaves `target` as it was, and at worst a hidden `.name.partial-…` folder beside it.
     """
-    _refuse_foreign(target, replaceable)
+    refuse_foreign(target, replaceable)
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = target.parent / f".{target.name}.partial-{secrets.token_hex(4)}"
     fresh.mkdir()

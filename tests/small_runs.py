@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pandas as pd
+
 from interp.runs import Failure, Job, Manifest, RunWriter, write_part
 
 ITEMS = ("France", "Italy", "Côte d'Ivoire", "Japan")

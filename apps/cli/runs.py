@@ -12,8 +12,9 @@ import typer
 from interp.apps.cli.options import AsJson, Debug, Quiet
 
 if TYPE_CHECKING:
-    from interp.runs import Run, RunStatus
     from rich.console import RenderableType
+
+    from interp.runs import Run, RunStatus
 
 STATUS_EPILOG = """\b
 Examples:
@@ -180,9 +181,8 @@ def merge(
 
     Refused, with the difference shown, for runs of different studies, and where a shard is missing or comes twice.
     """
-    from interp.runs import merge_runs
-
     from interp.apps.cli.output import write_message
+    from interp.runs import merge_runs
 
     run = merge_runs(folders, out)
     found = run.status()

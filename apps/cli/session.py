@@ -32,13 +32,21 @@ def check_text(text: str) -> None:
 def load_model(common: Common) -> "Transformer":
     """The model that the options name, with its progress on stderr; an --out that cannot be used is refused before."""
     if common.out is not None:
-        check_folder(common.out)
+        check_out(common.out)
     with working(f"Loading {common.model}", common) as progress:
         import interp
 
         return interp.load(
             common.model, device=common.device, dtype=common.dtype, revision=common.revision, progress=progress
         )
+
+
+def check_out(out: Path) -> None:
+    """Raises `UsageError` if no run can be written there: to be asked before work whose result would be lost."""
+    from interp.runs import check_target
+
+    check_folder(out)
+    check_target(out)
 
 
 def check_ablate_top(model: "Transformer", count: int) -> None:

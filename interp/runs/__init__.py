@@ -23,7 +23,7 @@ from interp.runs.merging import merge_runs
 from interp.runs.parts import Part, write_part
 from interp.runs.plan import Batch, Job
 from interp.runs.reader import Run, is_run, open_run
-from interp.runs.recording import record
+from interp.runs.recording import check_target, record
 from interp.runs.status import Counts, RunStatus
 from interp.runs.writer import RunWriter
 
@@ -39,6 +39,7 @@ __all__ = [
     "Run",
     "RunStatus",
     "RunWriter",
+    "check_target",
     "differences",
     "is_run",
     "merge_runs",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interp.atomic import fresh_folder
+from interp.atomic import fresh_folder, refuse_foreign
 from interp.errors import InterpError
 from interp.runs.lock import holder
 from interp.runs.manifest import Manifest
@@ -48,6 +48,11 @@ def record(
             writer.write(f"figures/{name}.html", _page(name, figure))
         writer.finish({name: {"lines": result.summary()} for name, result in results.items()})
     return open_run(folder)
+
+
+def check_target(folder: str | Path) -> None:
+    """Raises `UsageError` where `record` would refuse the folder: to be asked before work whose result would be lost."""
+    refuse_foreign(Path(folder), _replaceable)
 
 
 def _manifest(results: "Mapping[str, Result]", analysis: str, settings: Mapping[str, object]) -> Manifest:

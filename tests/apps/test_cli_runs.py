@@ -171,3 +171,36 @@ def test_paths_are_quoted_where_advice_names_them(run: Run, tmp_path: Path) -> N
     folder = small_runs.write(tmp_path / "two words", batches=1)
     assert f"interp resume '{folder}'" in run("status", str(folder))[1]
     assert os.fspath(folder) in run("status", str(folder), "--json")[1]
+
+
+# ------------------------------------------------------------------------------------ --out of single analyses
+
+
+@pytest.mark.usefixtures("unloadable")
+def test_a_study_or_other_files_are_never_replaced_by_a_single_analysis(run: Run, tmp_path: Path, whole: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.tex").write_text("mine")
+    for folder in (whole, tmp_path / "mine"):
+        before = sorted(folder.rglob("*"))
+        code, printed, complaint = run("lens", "x", "--out", str(folder), "-q")
+        assert (code, printed) == (2, "")
+        assert str(folder) in complaint
+        assert sorted(folder.rglob("*")) == before
+
+
+@pytest.mark.usefixtures("memory")
+def test_a_single_analysis_writes_a_run_like_any_other(run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ("induction", "--seq-len", "3", "--n-seqs", "2", "--ablate-top", "0", "-q", "--out", str(out))
+    assert run(*words)[0] == 0
+    assert run(*words)[0] == 0, "an earlier one is replaced"
+    found = interp.open_run(out)
+    assert (found.kind, found.status().state, found.check()) == ("analysis", "finished", [])
+    assert len(found.frame("induction")) > 0
+    assert set(found.manifest.settings) == set(found.jobs)
+    for command in ("status", "report"):
+        assert run(command, str(out))[0] == 0
+    assert run("diff", str(out), str(out))[0] == 0
+    code, _, complaint = run("resume", str(out))
+    assert code in (2, 5)
+    assert "nothing to resume" in complaint

@@ -159,7 +159,18 @@ def test_more_failures_than_allowed_end_with_6_and_keep_what_is_there(failing: P
 def under_way(model: Path, tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
     """A run of many batches, after the first of them."""
     many = written(tmp_path / "many.toml", model, [f"the city {n}" for n in range(400)])
-    command = [sys.executable, "-m", "interp", "run", str(many), "--set", "run.batch_size=1", "--out", str(tmp_path / "out"), "-v"]
+    command = [
+        sys.executable,
+        "-m",
+        "interp",
+        "run",
+        str(many),
+        "--set",
+        "run.batch_size=1",
+        "--out",
+        str(tmp_path / "out"),
+        "-v",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for line in process.stderr:
@@ -349,6 +360,7 @@ def test_a_report_of_a_study_has_its_summary_figures_and_failures(run: Run, fail
 
 def test_the_ready_studies_are_those_that_the_help_names(run: Run) -> None:
     from interp.analyses.study.ready import ready_studies
+
     from interp.apps.cli.run import READY
 
     assert tuple(ready_studies()) == READY

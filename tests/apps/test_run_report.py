@@ -1,12 +1,11 @@
 """The report of a run: one page that says what was run, how it ended and what was found, and loads nothing."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import small_runs
-from test_report import Loads
+from loads import Loads
 
 import interp
 from interp.apps.run_report import report
