@@ -53,7 +53,8 @@ if TYPE_CHECKING:
     from interp.models.transformer import Transformer
 
 __all__ = [
-    "SCORES", "InductionScores", "pattern_scores", "score_heads", "score_sequences", "score_text", "uniform_scores",
+    "SCORES", "InductionScores", "pattern_scores", "score_heads", "score_sequences", "score_text", "scores_by_text",
+    "uniform_scores",
 ]  # fmt: skip
 
 ROWS_IN_CACHE = 1024  # on a CPU, half of 16 × 101 tokens at a time takes 13 % less than all: activations stay in cache
@@ -118,7 +119,7 @@ def score_text(
     texts = [text] if isinstance(text, RepeatedText) else list(text)
     for each in texts:
         check_fits(model, **each.layout)
-    arrays = score_arrays(_scores_by_text(model, texts, max_bytes, progress), seed)
+    arrays = score_arrays(scores_by_text(model, texts, max_bytes, progress), seed)
     tokens = _side_by_side([each.tokens.cpu().numpy() for each in texts])
     arrays["uniform"] = NamedArray(_uniform(texts), ("score",))
     arrays["tokens"] = NamedArray(tokens, ("text", "position"))
@@ -164,10 +165,13 @@ def _texts_at_once(model: "Transformer", text: RepeatedText, max_bytes: int) -> 
 
 
 @torch.no_grad()
-def _scores_by_text(
-    model: "Transformer", texts: Sequence[RepeatedText], max_bytes: int, progress: Progress | None
+def scores_by_text(
+    model: "Transformer",
+    texts: Sequence[RepeatedText],
+    max_bytes: int = 256 * 2**20,
+    progress: Progress | None = None,
 ) -> dict[str, np.ndarray]:
-    """Every score of every head on every text, [layer, head, text], a batch of texts at a time."""
+    """Every score of every head on every text, [layer, head, text], a batch of texts at a time; and `sink_free`."""
     found: list[Float[Tensor, "layer score batch head"]] = []
     done, total = 0, sum(len(text.tokens) for text in texts)
     for text in texts:

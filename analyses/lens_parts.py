@@ -124,7 +124,7 @@ def lens_parts(
     if of == "stream" and model.config.parallel:
         raise UsageError(f"{model.points().why_absent('blocks.0.hook_resid_mid')} Take the logit lens itself.")
     asked = asked_ids(model, answers, top_k)
-    places = Places.of(model, source, _points(model, of), positions=positions, row=row, prefix=prefix)
+    places = Places.of(model, source, points_read(model, of), positions=positions, row=row, prefix=prefix)
     parts = _parts(model, places, of)
     found = readings(model, list(parts.values()), places.final, asked, top_k, max_bytes)
     layers, heads = zip(*map(_numbers, parts), strict=True)
@@ -147,7 +147,7 @@ SHORT = {
 """The parts of a layer that are recorded as they are, by name."""
 
 
-def _points(model: "Transformer", of: Of) -> list[str]:
+def points_read(model: "Transformer", of: Of) -> list[str]:
     last = f"blocks.{model.config.n_layers - 1}.hook_resid_post"
     if of == "head":
         scales = [name for name in model.points() if name.endswith("ln1_post.hook_scale")]

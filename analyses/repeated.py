@@ -125,23 +125,39 @@ def check_fits(model: "Transformer", seq_len: int, repeats: int, prefix_len: int
 
 
 def repeated_tokens(
-    pool: Sequence[int] | np.ndarray, *, seq_len: int, repeats: int, n_seqs: int, seed: int, prefix: Sequence[int] = ()
+    pool: Sequence[int] | np.ndarray,
+    *,
+    seq_len: int,
+    repeats: int,
+    n_seqs: int | Sequence[int],
+    seed: int,
+    prefix: Sequence[int] = (),
 ) -> Int[Tensor, "batch pos"]:
-    """`n_seqs` texts of `repeats` times the same `seq_len` tokens out of `pool`, none twice, behind the prefix."""
+    """`n_seqs` texts of `repeats` times the same `seq_len` tokens out of `pool`, none twice, behind the prefix.
+
+    `n_seqs`: how many, the first ones; or which, by their indices.
+    """
     check_layout(seq_len, repeats, len(prefix))
-    check_whole(n_seqs=n_seqs, seed=seed)
-    if n_seqs < 1 or seed < 0:
+    if isinstance(n_seqs, Sequence):
+        which = list(n_seqs)
+    else:
+        check_whole(n_seqs=n_seqs)
+        which = list(range(n_seqs))
+    check_whole(seed=seed)
+    if not which or min(which) < 0 or seed < 0:
         raise UsageError(f"Expected n_seqs ≥ 1 and a seed ≥ 0, and got n_seqs={n_seqs}, seed={seed}.")
     if seq_len > len(pool):
         raise UsageError(
             f"The vocabulary is too small to draw {seq_len} tokens without replacement: {len(pool)} are left beside "
             "the special ones and those left out. Use a smaller seq_len, or leave out fewer."
         )
-    rows = []
-    for index in range(n_seqs):
-        sequence = np.random.default_rng([seed, index]).choice(np.asarray(pool), size=seq_len, replace=False)
-        rows.append([*prefix, *np.tile(sequence, repeats).tolist()])
-    return torch.tensor(rows, dtype=torch.long)
+    sequences = [np.tile(_drawn(pool, seq_len, seed, index), repeats).tolist() for index in which]
+    return torch.tensor([[*prefix, *sequence] for sequence in sequences], dtype=torch.long)
+
+
+def _drawn(pool: Sequence[int] | np.ndarray, seq_len: int, seed: int, index: int) -> np.ndarray:
+    """Sequence `index`: it depends on the seed and its index alone."""
+    return np.random.default_rng([seed, index]).choice(np.asarray(pool), size=seq_len, replace=False)
 
 
 def ordinary_tokens(
@@ -188,13 +204,14 @@ def repeated_text(
     *,
     seq_len: int,
     repeats: int,
-    n_seqs: int,
+    n_seqs: int | Sequence[int],
     seed: int,
     prefix: PrefixPolicy,
     **left_out: Unpack[LeftOut],
 ) -> RepeatedText:
     """Repeated random texts for one model, with its prefix; see `ordinary_tokens` for what they are drawn from.
 
+    `n_seqs`: how many, the first ones; or which, by their indices.
     Raises `UsageError` if they exceed the context, and where too few tokens are left to draw from.
     """
     before = [] if prefix == "none" else model.tokenizer.prefix_ids(prefix)

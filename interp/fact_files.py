@@ -16,7 +16,7 @@ Data sets: rome.baulab.info; Meng et al. 2022, "Locating and editing factual ass
 """
 
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from interp.errors import LoadError, UsageError, nearest
@@ -37,7 +37,11 @@ def read_facts(path: str | Path) -> tuple[Fact, ...]:
     one error that names every damaged record, up to some number, with its field, what came and what was expected.
     """
     path = Path(path)
-    rows = read_rows(path, "facts", SUFFIXES)
+    return facts_of(read_rows(path, "facts", SUFFIXES), str(path))
+
+
+def facts_of(rows: Sequence[tuple[str, object]], source: str) -> tuple[Fact, ...]:
+    """The facts of records that were read already, each with its place; `LoadError` as `read_facts` raises it."""
     shared: dict[str, Record] = {}
     facts: dict[str, Fact] = {}
     problems = []
@@ -47,16 +51,16 @@ def read_facts(path: str | Path) -> tuple[Fact, ...]:
         except UsageError as error:
             problems.append(f"{place}: {str(error).removeprefix(f'{place} ')}")
     if problems:
-        raise LoadError(_told(path, problems, len(rows)))
+        raise LoadError(_told(source, problems, len(rows)))
     if not facts:
-        raise LoadError(f"The facts in {path}: there are none; expected rows with {', '.join(COLUMNS[:4])}.")
+        raise LoadError(f"The facts in {source}: there are none; expected rows with {', '.join(COLUMNS[:4])}.")
     return tuple(facts.values())
 
 
-def _told(path: Path, problems: list[str], count: int) -> str:
+def _told(source: str, problems: list[str], count: int) -> str:
     more = f"\n  and {len(problems) - MOST} more" if len(problems) > MOST else ""
     lines = "".join(f"\n  {problem}" for problem in problems[:MOST])
-    return f"{len(problems)} of {count} records in {path} cannot be used:{lines}{more}"
+    return f"{len(problems)} of {count} records in {source} cannot be used:{lines}{more}"
 
 
 def _take(row: object, shared: dict[str, Record], facts: dict[str, Fact]) -> None:

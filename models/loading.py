@@ -90,7 +90,7 @@ def load(
     `dtype` to float32 everywhere. Raises `LoadError` when the model cannot be had or is not whole; nothing is
     half-loaded.
     """
-    target_device, target_dtype = _device(device), _dtype(dtype)
+    target_device, target_dtype = resolved_device(device), _dtype(dtype)
     name = _name(name_or_path)
     return _build(_open(name, revision, progress), name, target_device, target_dtype, progress, revision)
 
@@ -136,7 +136,7 @@ def from_transformers(
     "bos", "eos" or "pad"), or an interp `Tokenizer`.
     """
     checkpoint = open_memory(hf_model, tokenizer)
-    return _build(checkpoint, checkpoint.source, _device(device), _dtype(dtype), progress)
+    return _build(checkpoint, checkpoint.source, resolved_device(device), _dtype(dtype), progress)
 
 
 def _name(name_or_path: str | os.PathLike[str]) -> str:
@@ -245,7 +245,8 @@ def _build(
     return model
 
 
-def _device(device: torch.device | str | None) -> torch.device:
+def resolved_device(device: torch.device | str | None) -> torch.device:
+    """The device that is meant; by default the best that is there. Raises `UsageError` for one that cannot be used."""
     if device is None:
         if torch.cuda.is_available():
             return torch.device("cuda")

@@ -11,6 +11,7 @@ by default. Text from strangers can therefore open a chat turn; look at `str_tok
 """
 
 import functools
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -88,6 +89,12 @@ class Tokenizer:
     def from_json(cls, text: str, roles: Mapping[str, str] | None = None) -> "Tokenizer":
         """Build from the text of a `tokenizer.json`, as `tokenizers.Tokenizer.to_str()` writes it."""
         return cls(backend_from_json(text, "the tokenizer given"), roles)
+
+    @property
+    def sha256(self) -> str:
+        """A hash of all that decides how text is cut: the pipeline, the roles of special tokens, the number of ids."""
+        text = json.dumps([self._backend.to_str(), self._roles, self.d_vocab], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def padded_to(self, d_vocab: int) -> "Tokenizer":
         """The same tokenizer for a model with `d_vocab` ids; raises `LoadError` if it names more than that."""

@@ -1,0 +1,1 @@
+"""Ready-made studies, one TOML file each: `interp run NAME`."""
