@@ -19,6 +19,7 @@ from interp.analyses.study.checks import checked
 from interp.analyses.study.file import Study
 from interp.analyses.study.problems import FileProblem, StudyError, of_validation
 from interp.analyses.study.ready import ready_studies
+from interp.named import jsonable
 
 ENVIRONMENT = {
     "INTERP_DEVICE": "models.*.device",
@@ -55,7 +56,7 @@ def load_study(
 def study_of(stated: Mapping[str, object]) -> Study:
     """The study that a manifest states. Raises `StudyError` where it states none."""
     try:
-        return Study.model_validate(dict(stated))
+        return Study.model_validate(jsonable(stated))
     except ValidationError as error:
         raise StudyError("in the manifest", of_validation(error, Study)) from error
 

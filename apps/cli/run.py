@@ -35,7 +35,7 @@ Examples:
   interp resume runs/first --retry-failed
 """
 
-READY = ("heads", "induction", "ioi", "recall")  # a test holds them against the files
+READY = ("head-atlas", "induction", "ioi-patching", "recall")  # a test holds them against the files
 FAILED_ITEMS = 3
 SHOWN = 5  # failed items that are named at the end; --verbose names all
 
@@ -80,7 +80,7 @@ def run(
 
     folder = out or _folder(read)
     if dry_run:
-        show_plan(read, folder, limit, part, options)
+        show_plan(read, folder, limit, part, as_json=options.as_json)
         return
     from interp.analyses.study import run_study
 

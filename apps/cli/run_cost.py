@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from interp.analyses.study import Study, StudyPlan, Validation
     from interp.analyses.study.planning import PlannedJob
-    from rich.console import RenderableType
 
 SHOWN = 20  # problems that are named; --json names all
 
@@ -15,7 +16,6 @@ SHOWN = 20  # problems that are named; --json names all
 def show_plan(study: "Study", folder: Path, limit: int | None, shard: tuple[int, int] | None, *, as_json: bool) -> None:
     """Print what a run would do: every job, its batches, its tokens and its cost. Nothing is written."""
     from interp.analyses.study import plan_study
-
     from interp.apps.cli.output import show, write_json
 
     plan = plan_study(study, limit=limit, shard=shard)
@@ -30,7 +30,6 @@ def show_validation(study: "Study", limit: int | None, *, as_json: bool) -> bool
     from dataclasses import asdict
 
     from interp.analyses.study import validate_study
-
     from interp.apps.cli.output import show, write_json
 
     found = validate_study(study, limit=limit)
@@ -65,7 +64,7 @@ def _document(plan: "StudyPlan") -> dict[str, object]:
         }
         for job in plan.jobs
     ]
-    return {"name": plan.study.name, "shard": plan.shard, "jobs": jobs, "cost": _cost(plan)}
+    return {"name": plan.study.name, "shard": plan.shard, "jobs": jobs}
 
 
 def _tokens(job: "PlannedJob") -> int:

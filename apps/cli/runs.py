@@ -181,10 +181,10 @@ def merge(
 
     Refused, with the difference shown, for runs of different studies, and where a shard is missing or comes twice.
     """
+    from interp.analyses.study import merge_studies
     from interp.apps.cli.output import write_message
-    from interp.runs import merge_runs
 
-    run = merge_runs(folders, out)
+    run = merge_studies(folders, out)
     found = run.status()
     if not quiet:
         failed = f", {found.failed} failed" if found.failed else ""

@@ -51,7 +51,7 @@ def record(
 
 
 def check_target(folder: str | Path) -> None:
-    """Raises `UsageError` where `record` would refuse the folder: to be asked before work whose result would be lost."""
+    """Raises `UsageError` where `record` would refuse: to be asked before work whose result would be lost."""
     refuse_foreign(Path(folder), _replaceable)
 
 
