@@ -21,14 +21,14 @@ def last_logits(
 
 
 def texts_within(model: "Transformer", pos: int, max_bytes: int) -> int:
-    """How many texts of that length a batch may have, at least one."""
-    return texts_of_shape(model.config, model.dtype.itemsize, pos, max_bytes)
-
-
-def texts_of_shape(config: ModelConfig, itemsize: int, pos: int, max_bytes: int) -> int:
-    """The same for a model of which only the shape is known.
+    """How many texts of that length a batch may have, at least one.
 
     Counted are the values alive at once: in a layer's FFN, in its attention, or the logits and two copies.
     """
+    return texts_that_fit(model.config, model.dtype.itemsize, pos, max_bytes)
+
+
+def texts_that_fit(config: ModelConfig, itemsize: int, pos: int, max_bytes: int) -> int:
+    """The same from the model's shape alone."""
     ffn, attention = pos * (4 * config.d_model + 3 * config.d_mlp), 2 * config.n_heads * pos**2
     return max(1, max_bytes // (itemsize * max(ffn, attention, 3 * config.d_vocab)))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from interp.analyses.last_logits import texts_of_shape
+from interp.analyses.last_logits import texts_that_fit
 from interp.analyses.study.checks import models_of
 from interp.analyses.study.data import items_of, sha256_of
 from interp.analyses.study.file import AnalysisSpec, DataSpec, ModelSpec, Study
@@ -222,7 +222,7 @@ def _packing(batch_size: int | str, task: Task, model: Opened, lengths: Sequence
     size, itemsize = 0, DTYPES[model.spec.dtype].itemsize
     for length in lengths:
         longest = length or task.tokens_at_once  # lengths ascend, so that this one is the longest
-        room = min(task.tokens_at_once // longest, texts_of_shape(model.config, itemsize, longest, BYTES))
+        room = min(task.tokens_at_once // longest, texts_that_fit(model.config, itemsize, longest, BYTES))
         if size and size + 1 > room:
             yield size
             size = 0
