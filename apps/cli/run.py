@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from interp.apps.cli.options import AsJson, Debug, RunOptions, with_options
+from interp.apps.cli.options import AsJson, Debug, Quiet, RunOptions, refuse, with_options
 
 if TYPE_CHECKING:
     from interp.analyses.study import Outcome, Study
@@ -57,9 +57,16 @@ RUN_EPILOG = RUN_EPILOG.format(ready=", ".join(READY))
 
 @with_options(RunOptions, "options")
 def run(
+    context: typer.Context,
     study: StudyArgument,
     changes: Changes = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan, say what it costs, and write nothing.")] = False,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ACCELERATOR", help="With --dry-run: seconds on this one.", show_default="this machine, timed"
+        ),
+    ] = None,
     limit: Limit = None,
     shard: ShardOption = None,
     out: Annotated[
@@ -75,12 +82,16 @@ def run(
     finishes it, with the same packing and the same result.
     """
     part = _shard(shard)
+    if not dry_run:
+        refuse(context, "--dry-run", "on")
     read = _read(study, changes)
-    from interp.apps.cli.run_cost import show_plan
-
     folder = out or _folder(read)
     if dry_run:
-        show_plan(read, folder, limit, part, as_json=options.as_json)
+        from interp.analyses.study import plan_study
+        from interp.apps.cli.run_cost import show_plan
+
+        plan = plan_study(read, limit=limit, shard=part)
+        show_plan(plan, folder, on, as_json=options.as_json, quiet=options.quiet)
         return
     from interp.analyses.study import run_study
 
@@ -103,7 +114,12 @@ def resume(folder: Folder, *, options: RunOptions) -> None:
 
 
 def validate(
-    study: StudyArgument, changes: Changes = None, limit: Limit = None, as_json: AsJson = False, debug: Debug = False
+    study: StudyArgument,
+    changes: Changes = None,
+    limit: Limit = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
 ) -> None:
     """Check all of a study that can be known without running a model: keys, data, spans, lengths, layers, cost.
 
@@ -112,7 +128,7 @@ def validate(
     read = _read(study, changes)
     from interp.apps.cli.run_cost import show_validation
 
-    if not show_validation(read, limit, as_json=as_json):
+    if not show_validation(read, limit, as_json=as_json, quiet=quiet):
         raise typer.Exit(2)
 
 

@@ -160,7 +160,7 @@ def test_more_failures_than_allowed_end_with_6_and_keep_what_is_there(failing: P
 @pytest.fixture
 def under_way(model: Path, tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
     """A run of many batches, after the first of them."""
-    many = written(tmp_path / "many.toml", model, [f"the city {n}" for n in range(400)])
+    many = written(tmp_path / "many.toml", model, [f"the city {n}" for n in range(120)])
     command = [
         sys.executable,
         "-m",
@@ -176,7 +176,7 @@ def under_way(model: Path, tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for line in process.stderr:
-            if " of 400 items" in line:
+            if " of 120 items" in line:
                 break
         yield process
         with contextlib.suppress(ProcessLookupError):
@@ -198,10 +198,10 @@ def test_a_run_that_is_stopped_says_how_to_go_on_and_can(
     assert "Traceback" not in complaint
     status = interp.open_run(out).status()
     assert status.state == "interrupted"
-    assert 0 < status.done < 400
+    assert 0 < status.done < 120
     code, printed, _ = run("resume", str(out))
     assert code == 0
-    assert f"400 of 400 items done, {status.done} of them earlier." in printed
+    assert f"400 of 120 items done, {status.done} of them earlier." in printed
 
 
 # ------------------------------------------------------------------------------------------ what cannot be asked
@@ -218,6 +218,8 @@ def test_a_run_that_is_stopped_says_how_to_go_on_and_can(
         (["run", "STUDY", "--workers", "0"], "--workers"),
         (["run", "STUDY", "--set", "run.batch_size"], "key=value"),
         (["run", "STUDY", "--set", "analyses.0.settings.topk=3"], "top_k"),
+        (["run", "STUDY", "--on", "h200"], "--on belongs to --dry-run"),
+        (["run", "STUDY", "--dry-run", "--on", "h2000"], "h200"),
         (["run", "STUDY", "--progress", "loud"], "'auto', 'json', 'plain', 'none'"),
         (["validate", "STUDY", "--set", "models.0.dtype=int3"], "models.0.dtype"),
         (["merge", "--out", "x"], "Missing argument"),
@@ -278,13 +280,17 @@ def test_a_run_that_another_process_works_on_is_refused(study: Path, tmp_path: P
 
 def test_a_dry_run_says_what_it_would_cost_and_writes_nothing(run: Run, study: Path, tmp_path: Path) -> None:
     code, printed, complaint = run("run", str(study), "--dry-run", "--out", str(tmp_path / "out"))
-    assert (code, complaint) == (0, "")
-    assert "lens-tiny" in printed
-    assert "5" in printed
+    assert (code, complaint) == (0, "Timing this machine …\n")
+    row = next(line.split() for line in printed.splitlines() if line.startswith("lens-tiny"))
+    assert row[:6] == ["lens-tiny", "lens", "tiny", "texts", "5", "3"]
+    assert "time on this machine" in printed
     assert [path.name for path in tmp_path.iterdir()] == ["study.toml"]
+    assert "time on h200" in run("run", str(study), "--dry-run", "--on", "h200", "-q")[1]
     told = json.loads(run("run", str(study), "--dry-run", "--json", "--limit", "3")[1])
     assert told["kind"] == "study.plan"
     assert [(job["name"], job["items"], job["batches"]) for job in told["jobs"]] == [("lens-tiny", 3, 2)]
+    assert told["cost"]["flops"] == told["jobs"][0]["cost"]["flops"] > 0
+    assert told["cost"]["seconds"] > 0
 
 
 def test_a_valid_study_is_valid(run: Run, study: Path, tmp_path: Path) -> None:
