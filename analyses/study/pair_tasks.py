@@ -45,7 +45,7 @@ def _shape(axes: Mapping[str, Sequence[object]]) -> tuple[int, ...]:
 
 
 def _labels(work: Work, pairs: Pairs, row: int, columns: Mapping[str, object]) -> dict[str, object]:
-    """What stands at swept positions in the run that is edited, and which role of the pair that is."""
+    """What stands at swept positions in the run that is edited, and which role of the pair that is; "other": none."""
     labels: dict[str, object] = {}
     base = pairs.corrupted if work.settings.direction == "denoise" else pairs.clean
     for axis, name in TOKENS.items():
@@ -54,7 +54,7 @@ def _labels(work: Work, pairs: Pairs, row: int, columns: Mapping[str, object]) -
             texts = token_texts(work.model, base[row].tolist())
             roles = {where[row]: role for role, where in pairs.roles.items()}
             labels[name] = [texts[place] for place in places]
-            labels[f"{axis}_role"] = [roles.get(place, "") for place in places]
+            labels[f"{axis}_role"] = [roles.get(place, "other") for place in places]
     return labels
 
 
@@ -99,7 +99,7 @@ PATCHING = Task(
         **_columns(asked), **dict.fromkeys(("patched", "clean", "corrupted", "recovered"), float),
     },  # fmt: skip
     cells=_cells,
-    values=("patched", "recovered"),
+    values=("recovered", "patched"),
     finite=("patched", "clean", "corrupted"),
     tokens_at_once=256,
     length=prompt_length,

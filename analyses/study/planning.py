@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from interp.analyses.costs import AnalysisCost
 from interp.analyses.last_logits import texts_that_fit
 from interp.analyses.study.checks import models_of
 from interp.analyses.study.data import items_of, sha256_of
@@ -25,6 +26,7 @@ from interp.models.sources.checkpoint import Checkpoint
 from interp.runs import Job, Manifest
 
 if TYPE_CHECKING:
+    from interp.models.planner.speed import Speed
     from interp.models.tokenizer import Tokenizer
 
 BYTES = 256 * 2**20
@@ -99,6 +101,12 @@ class StudyPlan:
     def job(self, name: str) -> PlannedJob:
         """The job of this name."""
         return next(job for job in self.jobs if job.name == name)
+
+    def cost(self, speed: "Speed | None" = None) -> AnalysisCost:
+        """What the whole study will take: cells, operations, bytes, and seconds at a speed that is named."""
+        from interp.analyses.study.costs import cost_of
+
+        return cost_of(self, speed)
 
     def manifest(self) -> Manifest:
         """What a run directory is begun with. Hashes weights, tokenizers and data."""
