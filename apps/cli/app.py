@@ -59,6 +59,10 @@ Examples:
 Data goes to stdout, progress and messages to stderr.
 
 \b
+Defaults give way to a study file, that to the environment, and that to options: INTERP_MODEL, INTERP_DEVICE,
+INTERP_DTYPE, INTERP_PREFIX, INTERP_SEED, INTERP_OUT, INTERP_PROGRESS; INTERP_CACHE, INTERP_DEBUG.
+
+\b
 Exit codes:
   0    complete
   1    internal error (run again with --debug to see where)
@@ -70,10 +74,6 @@ Exit codes:
   130  interrupted (Ctrl-C); nothing half-written is left behind, and a run can be resumed
   141  whoever read the output stopped reading (as in `interp points | head`)
   143  terminated (SIGTERM), otherwise as 130
-
-\b
-Defaults give way to a study file, that to the environment, and that to options: INTERP_MODEL, INTERP_DEVICE,
-INTERP_DTYPE, INTERP_PREFIX, INTERP_SEED, INTERP_OUT, INTERP_PROGRESS; INTERP_CACHE, INTERP_DEBUG.
 """
 
 app = typer.Typer(

@@ -7,22 +7,26 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from interp.analyses.costs import AnalysisCost
     from interp.analyses.study import Study, StudyPlan, Validation
     from interp.analyses.study.planning import PlannedJob
+    from interp.models.planner import Speed
+
+    Costs = dict[str, AnalysisCost]  # job → what it costs
 
 SHOWN = 20  # problems that are named; --json names all
+HERE = "this machine"
 
 
-def show_plan(study: "Study", folder: Path, limit: int | None, shard: tuple[int, int] | None, *, as_json: bool) -> None:
+def show_plan(plan: "StudyPlan", folder: Path, on: str | None, *, as_json: bool, quiet: bool) -> None:
     """Print what a run would do: every job, its batches, its tokens and its cost. Nothing is written."""
-    from interp.analyses.study import plan_study
     from interp.apps.cli.output import show, write_json
 
-    plan = plan_study(study, limit=limit, shard=shard)
+    costs = _costs(plan, on, quiet)
     if as_json:
-        write_json({"kind": "study.plan", "folder": str(folder), **_document(plan)})
+        write_json({"kind": "study.plan", "folder": str(folder), **_document(plan, costs, on)})
     else:
-        show(*_parts(plan), f"\nNothing was run. The run would stand in {folder}.")
+        show(*_parts(plan, costs, on), f"\nNothing was run. The run would stand in {folder}.")
 
 
 def show_validation(study: "Study", limit: int | None, *, as_json: bool, quiet: bool) -> bool:
@@ -55,7 +59,6 @@ def _problems(found: "Validation") -> list[str]:
 def _costs(plan: "StudyPlan", on: str | None, quiet: bool) -> "Costs":
     """What each job costs, with seconds on the accelerator that is named, or here, where each shape is timed once."""
     from interp.analyses.study.costs import job_cost
-
     from interp.apps.cli.progress import step
     from interp.models.planner import accelerator, this_machine
 

@@ -2,10 +2,10 @@
 
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -68,18 +68,14 @@ def list_runs(
         show(f"No runs below {folder}.")
         return
     columns = ["folder", "name", "kind", "models", "state", "items>", "begun"]
-    cells = [
-        (
-            os.path.relpath(row["folder"], folder),
-            *(row[name] for name in ("name", "kind")),
-            ", ".join(row["models"]),
-            row["state"],
-            f"{row['done']} of {row['total']}" if row["total"] is not None else "",
-            row["created"],
-        )
-        for row in rows
-    ]
-    show(table(columns, cells))
+    show(table(columns, [_cells(row, folder) for row in rows]))
+
+
+def _cells(row: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
+    """One row of the table."""
+    items = "" if row["total"] is None else f"{row['done']} of {row['total']}"
+    models = ", ".join(row["models"])
+    return os.path.relpath(row["folder"], folder), row["name"], row["kind"], models, row["state"], items, row["created"]
 
 
 def find_runs(folder: Path) -> Iterator[Path]:
@@ -100,12 +96,12 @@ def looks_like_run(folder: Path) -> bool:
         return False
 
 
-def _listed(folder: Path) -> dict[str, object]:
+def _listed(folder: Path) -> dict[str, Any]:
     """One row; a run that cannot be read says why, and the others are listed all the same."""
     import interp
     from interp.errors import InterpError
 
-    row: dict[str, object] = {"folder": str(folder), "name": "", "kind": "", "models": [], "total": None, "done": None}
+    row: dict[str, Any] = {"folder": str(folder), "name": "", "kind": "", "models": [], "total": None, "done": None}
     try:
         run = interp.open_run(folder)
         found = run.status()

@@ -47,7 +47,7 @@ def test_help_answers_before_anything_heavy_is_imported() -> None:
         command in done.stdout
         for command in (
             *("demo", "generate", "lens", "attribute", "induction", "heads", "trace", "knockout", "patch", "points"),
-            *("facts", "models", "neurons"),
+            *("facts", "models", "neurons", "run", "validate", "resume", "status", "ls", "report", "diff", "merge"),
         )
     )
 
@@ -56,7 +56,7 @@ def test_help_documents_the_exit_codes(run: Run) -> None:
     code, printed, _ = run("--help")
     assert code == 0
     assert [line.split()[0] for line in printed.partition("Exit codes:")[2].splitlines() if line.strip()] == [
-        "0", "1", "2", "4", "130", "141",
+        "0", "1", "2", "3", "4", "5", "6", "130", "141", "143",
     ]  # fmt: skip
 
 
@@ -81,6 +81,14 @@ def test_help_documents_the_exit_codes(run: Run) -> None:
         ("models", "show"),
         ("models", "pull"),
         ("models", "verify"),
+        ("run",),
+        ("validate",),
+        ("resume",),
+        ("status",),
+        ("ls",),
+        ("report",),
+        ("diff",),
+        ("merge",),
     ],
 )
 def test_every_command_shows_an_example_of_itself(run: Run, words: tuple[str, ...]) -> None:
