@@ -152,7 +152,7 @@ def _status_parts(run: "Run", found: "RunStatus") -> "list[RenderableType]":
         facts.append(("At work", str(found.locked_by)))
     jobs = [(job.name, job.analysis, job.model, job.data, str(len(job.items))) for job in run.manifest.jobs]
     return [
-        table(["", ""], facts),
+        table(["fact", "value"], facts),
         "",
         table(["job", "analysis", "model", "data", "items>"], jobs),
         *(f"\n{line}" for line in _advice(run, found)),

@@ -10,6 +10,7 @@ from interp.apps.run_summary import JobFinding
 if TYPE_CHECKING:
     from interp.runs import Run, RunStatus
 
+STATES = {"failed items": "finished; some items failed"}
 RUN = "model"  # where the card of the run's facts stands on the page
 
 
@@ -47,7 +48,7 @@ def _highlights(run: "Run", status: "RunStatus", sections: list[Section]) -> lis
     first = sections[0].slug if sections else RUN
     causes = "each with its cause below" if status.failed else "every item that was tried gave a result"
     return [
-        Highlight(f"{status.done:,} of {status.total:,}", "items done", status.state, RUN),
+        Highlight(f"{status.done:,} of {status.total:,}", "items done", STATES.get(status.state, status.state), RUN),
         Highlight(f"{len(run.jobs):,}", _counted("job", run.jobs), "each one analysis of one model", first),
         Highlight(f"{len(models):,}", _counted("model", models), _listed(dict.fromkeys(models)), PROVENANCE),
         Highlight(f"{status.failed:,}", "items failed", causes, FAILURES if status.failed else RUN),
@@ -61,7 +62,7 @@ def _counted(word: str, things: Sequence[object]) -> str:
 def _facts(run: "Run", status: "RunStatus") -> list[tuple[str, str]]:
     manifest = run.manifest
     facts = [
-        ("State", status.state),
+        ("State", STATES.get(status.state, status.state)),
         ("Items", f"{status.done:,} done, {status.failed:,} failed, {status.remaining:,} to do"),
         ("Begun", str(manifest.created)),
         ("Seed", _said(manifest.seed)),

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from interp.runs import Job, Manifest
 
 FAILURES, PROVENANCE = "failures", "provenance"
+NARROWEST = 640  # pixels that the layers of a model need on an axis
 LONGEST = 120  # letters of one setting that are shown
 
 
@@ -21,7 +22,7 @@ def job_section(job: "Job", found: JobFinding) -> Section:
     blocks: list[Figure | Table] = []
     if found.figure is not None:
         of = "1 item" if len(job.items) == 1 else f"{len(job.items):,} items"
-        blocks.append(Figure(found.figure, f"{job.analysis} of {job.model}, {of}"))
+        blocks.append(Figure(found.figure, f"{job.analysis} of {job.model}, {of}", NARROWEST))
     if len(found.frame):
         blocks.append(as_table(job.name, found.frame, f"{job.name}.summary.csv"))
     return Section(

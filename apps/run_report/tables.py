@@ -11,11 +11,11 @@ OPEN, MOST = 12, 400  # rows that stand open, and rows of the page at all; the C
 
 
 def as_table(name: str, frame: "pd.DataFrame", file: str) -> Table:
-    """A table of the page; the caption says what is left out and where all of it is."""
-    shown = frame.head(MOST)
+    """A table of the page, without columns that hold nothing; the caption says where all of it is."""
+    shown = frame.head(MOST).dropna(axis="columns", how="all")
     more = f"; the first {MOST:,} stand here" if len(frame) > MOST else ""
     caption = f"{len(frame):,} rows{more}. All of it:"
-    return Table(name, shown, caption, {str(column): column_of(frame[column]) for column in frame}, OPEN, file=file)
+    return Table(name, shown, caption, {str(column): column_of(shown[column]) for column in shown}, OPEN, file=file)
 
 
 def column_of(values: "pd.Series") -> Column:
