@@ -11,6 +11,7 @@ from benchmarks.induction import atlas, detected_heads, head_scores
 from benchmarks.measuring import Row, fresh_medians, in_fresh_process, medians, peak_bytes, ratio_row
 from benchmarks.models import ours, peer, random_tokens
 from benchmarks.patching import attribution, growth, head_sweep, many_pairs, residual_sweep
+from benchmarks.runs import runs
 from benchmarks.sharded import sharded
 from benchmarks.sweeps import budgets, traces
 from benchmarks.triggers import triggers
@@ -143,6 +144,7 @@ CASES: dict[str, Callable[[], Iterator[Row]]] = {
     "triggers": triggers,
     "moe": mixture,
     "loading": loading,
+    "runs": runs,
     "sharded": sharded,
     "command_line": command_line,
 }

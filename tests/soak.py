@@ -2,7 +2,8 @@
 
 `python tests/soak.py SECONDS [MODEL]` ends with exit code 1, and says why, if a run without hooks no longer gives the
 logits of the first one to the bit, or if the process grows after it has warmed up. `python tests/soak.py damaged COUNT
-[FIRST]` loads so many damaged models instead (`fuzz.py`), and ends so if one of them does harm.
+[FIRST]` loads so many damaged models instead (`fuzz.py`), and ends so if one of them does harm; `soak.py runs COUNT`
+kills runs (`killed_runs.py`) and reads damaged ones (`fuzz_runs.py`).
 """
 
 import sys
@@ -78,6 +79,21 @@ def damaged(count: int = 300, first: int = 0) -> int:
     return 0
 
 
+def runs(count: int = 1000, first: int = 0) -> int:
+    """Kill a run at every call of the system, then read and resume so many damaged ones; the exit code."""
+    import fuzz_runs
+    import killed_runs
+
+    with tempfile.TemporaryDirectory() as folder:
+        if killed_runs.main(Path(folder)) != 0:
+            return complain("a run that was killed and resumed is not the undisturbed one")
+        for damage, complaints in fuzz_runs.run(Path(folder), count, first):
+            if complaints:
+                return complain(f"{damage}: {'; '.join(complaints)}")
+    print(f"{count} damaged runs: each was refused, mended, or as it was")
+    return 0
+
+
 def complain(why: str) -> int:
     """Say why, and the exit code of a failure."""
     print(f"soak: {why}", file=sys.stderr)
@@ -85,6 +101,8 @@ def complain(why: str) -> int:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["runs"]:
+        sys.exit(runs(*map(int, sys.argv[2:4])))
     if sys.argv[1:2] == ["damaged"]:
         sys.exit(damaged(*map(int, sys.argv[2:4])))
     sys.exit(main(float(sys.argv[1]) if len(sys.argv) > 1 else 120, *sys.argv[2:3]))

@@ -8,6 +8,7 @@ from interp.apps.report.content import TOKEN_CLOSE, TOKEN_OPEN, Column, ColumnKi
 
 VISIBLE = {"\n": "↵", "\r": "↵", "\t": "⇥"}
 LONG_TOKEN = 30
+LONG_TEXT = 70  # letters of a text in a cell from which it may wrap; a hash stays whole
 NUMERIC: frozenset[ColumnKind] = frozenset({"whole", "number", "general", "signed", "percent", "bar"})
 
 
@@ -40,7 +41,9 @@ def cell(value: object, column: Column) -> str:
     if column.kind == "flag":
         return f"<td>{'yes' if value else 'no'}</td>"
     if column.kind not in NUMERIC:
-        return f"<td>{html.escape(_visible(str(value)))}</td>"
+        text = _visible(str(value))
+        wide = ' class="wide"' if len(text) > LONG_TEXT else ""
+        return f"<td{wide}>{html.escape(text)}</td>"
     number = float(value)  # type: ignore[arg-type]
     if column.kind == "bar":
         style = f"--share:{_bar_width(number):.4f}"

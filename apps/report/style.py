@@ -97,6 +97,7 @@ th { text-align: left; font-weight: 600; color: var(--ink-soft); padding: 7px 14
   border-bottom: 1px solid var(--line);
   vertical-align: bottom; }
 td { padding: 5px 14px 5px 0; border-bottom: 1px solid var(--grid); vertical-align: middle; white-space: nowrap; }
+td.wide { white-space: normal; min-width: 320px; }
 tr.strong td { font-weight: 650; }
 tr.strong td:first-child { box-shadow: inset 3px 0 0 var(--accent); padding-left: 10px; }
 .num { font-variant-numeric: tabular-nums; }

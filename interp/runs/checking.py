@@ -5,12 +5,12 @@ from pathlib import Path
 
 from interp.errors import InterpError
 from interp.runs.contents import read_errors, read_summary
-from interp.runs.ledger import ERRORS, FAILED, LEDGER, counted, entry, read_lines
+from interp.runs.index import INDEX
+from interp.runs.ledger import ERRORS, FAILED, LEDGER, counted, entry, key, read_lines
 from interp.runs.manifest import Manifest, read_manifest
 from interp.runs.parts import RESULTS, part_intact
-from interp.runs.repair import key
 from interp.runs.saved import saved_results
-from interp.runs.sealed import digest
+from interp.runs.sealed import file_sha256
 
 
 def check(folder: Path) -> list[str]:
@@ -54,9 +54,9 @@ def _summary(folder: Path) -> Iterator[str]:
     except InterpError as error:
         yield str(error)
         return
-    path = folder / LEDGER
-    if summary and summary.get("ledger_sha256") != digest(path.read_bytes() if path.exists() else b""):
-        yield f"{LEDGER} is not what it was when the run was finished."
+    for name, file in {"ledger_sha256": LEDGER, "index_sha256": INDEX}.items():
+        if summary and summary.get(name) != file_sha256(folder / file):
+            yield f"{file} is not what it was when the run was finished."
 
 
 def _results(folder: Path, manifest: Manifest) -> Iterator[str]:

@@ -6,12 +6,12 @@ from typing import Any
 
 from interp.errors import IntegrityError, LoadError
 from interp.runs.index import INDEX, offsets_of
-from interp.runs.ledger import ERRORS, LEDGER, Counted, Entry, counted, entry, read_lines
+from interp.runs.ledger import ERRORS, LEDGER, Counted, Entry, Key, counted, entry, failure_key, read_lines
 from interp.runs.parts import ADVICE
 from interp.runs.plan import Batch
-from interp.runs.repair import SUMMARY
-from interp.runs.sealed import digest, read_document, read_line
+from interp.runs.sealed import file_sha256, read_document, read_line
 
+SUMMARY = "summary.json"
 _TRIES = 3  # a writer may replace ledger and summary between our two reads
 
 
@@ -36,23 +36,15 @@ def read_counted(folder: Path, batches: Sequence[Batch]) -> Counted:
     for _ in range(_TRIES):
         lines = read_lines(folder / LEDGER)
         summary = read_summary(folder)
-        if summary is None or summary.get("ledger_sha256") == _ledger_sha256(folder):
+        if summary is None or summary.get("ledger_sha256") == file_sha256(folder / LEDGER):
             return counted(batches, [found for _, facts in lines if (found := entry(facts))])
     raise IntegrityError(f"{folder / LEDGER} is not what it was when the run was finished. {ADVICE}")
 
 
-def _ledger_sha256(folder: Path) -> str:
-    path = folder / LEDGER
-    return digest(path.read_bytes() if path.exists() else b"")
-
-
-def read_errors(folder: Path) -> dict[tuple[object, object, object], dict[str, Any]]:
-    """(batch, attempt, item) → what `errors.jsonl` says of it, of lines that are whole."""
-    found = {}
-    for _, facts in read_lines(folder / ERRORS):
-        if facts is not None:
-            found[facts.get("batch"), facts.get("attempt"), facts.get("item")] = facts
-    return found
+def read_errors(folder: Path) -> dict[Key, dict[str, Any]]:
+    """What `errors.jsonl` says of each failure, of lines that are whole."""
+    lines = [facts for _, facts in read_lines(folder / ERRORS)]
+    return {found: facts for facts in lines if facts and (found := failure_key(facts))}
 
 
 def find_entry(folder: Path, job: str, item: str) -> Entry | None:

@@ -8,9 +8,10 @@ import contextlib
 import errno
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from interp.atomic import fresh_folder
 from interp.errors import StorageError
 
 PARTIAL = ".partial"
@@ -78,14 +79,25 @@ def append(path: Path, content: bytes) -> None:
         try:
             write_all(descriptor, content)
             os.fsync(descriptor)
+            if length == 0:
+                sync_folder(path.parent)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.ftruncate(descriptor, length)
             raise
         finally:
             os.close(descriptor)
-        if length == 0:
-            sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def storing_folder(folder: Path, replaceable: Callable[[Path], bool]) -> Iterator[Path]:
+    """`fresh_folder`, with `StorageError` that names the folder, not the hidden one that it is written in."""
+    fresh = folder
+    try:
+        with storing(folder), fresh_folder(folder, replaceable) as fresh:
+            yield fresh
+    except StorageError as error:
+        raise StorageError(str(error).replace(str(fresh), str(folder))) from error
 
 
 def make_folder(folder: Path) -> None:

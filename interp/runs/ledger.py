@@ -6,7 +6,8 @@ it covers just the items that failed in attempt k - 1.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ class Entry:
 
     def line(self) -> bytes:
         """The line of the ledger, with its break."""
-        return line(asdict(self))
+        return line(vars(self))
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,12 @@ class Failure:
     def line(self, batch: Batch) -> bytes:
         """The line of `errors.jsonl`, with its break."""
         where = {"item": self.item, "job": batch.job, "batch": batch.index, "attempt": batch.attempt}
-        return line({**where, "error": self.error, "message": self.message, "exit_code": self.exit_code})
+        message = self.message.encode("utf-8", "backslashreplace").decode()  # may quote halves of characters
+        return line({**where, "error": self.error, "message": message, "exit_code": self.exit_code})
 
 
+Key = tuple[int, int, str]
+"""(batch, attempt, item): what names an entry among all."""
 Attempt = tuple[Entry, ...]
 Counted = Mapping[int, list[Attempt]]
 """Global number of a batch → its attempts that count, each with one entry an item, in the plan's order."""
@@ -77,9 +81,39 @@ def read_lines(path: Path) -> list[tuple[int, dict[str, Any] | None]]:
 def entry(facts: Mapping[str, Any] | None) -> Entry | None:
     """The entry that a line holds, if it is one."""
     try:
-        return Entry(**{name: value for name, value in (facts or {}).items() if name != "crc"})
+        found = Entry(**{name: value for name, value in (facts or {}).items() if name != "crc"})
     except TypeError:
         return None
+    texts = (found.item, found.job, found.status)
+    numbers = (found.batch, found.attempt, found.start, found.rows)
+    typed = all(type(each) is str for each in texts) and all(type(each) is int and each >= 0 for each in numbers)
+    return found if typed and _placed(found) else None
+
+
+def _placed(found: Entry) -> bool:
+    """Whether done items have rows in a part of the run, and failed ones none."""
+    if found.status == FAILED:
+        return (found.part, found.sha256, found.start, found.rows) == (None, None, 0, 0)
+    part = Batch(found.batch, found.job, (), found.attempt).part
+    return found.status == DONE and found.part == part and type(found.sha256) is str
+
+
+def key(each: Entry) -> Key:
+    """What names an entry among all."""
+    return each.batch, each.attempt, each.item
+
+
+def failure_key(facts: Mapping[str, Any] | None) -> "Key | None":
+    """(batch, attempt, item) of a line of `errors.jsonl`, if it is one."""
+    names = ("batch", "attempt", "item", "job", "error", "message", "exit_code")
+    told: list[Any] = [(facts or {}).get(name) for name in names]
+    if [type(each) for each in told] != [int, int, str, str, str, str, int] or not all(map(_encodable, told)):
+        return None
+    return told[0], told[1], told[2]
+
+
+def _encodable(value: object) -> bool:
+    return not isinstance(value, str) or value.isascii() or value.encode("utf-8", "replace").decode() == value
 
 
 def counted(batches: Iterable[Batch], entries: Iterable[Entry]) -> dict[int, list[Attempt]]:
@@ -96,11 +130,22 @@ def _attempts(batch: Batch, lines: Mapping[tuple[int, int], Mapping[str, Entry]]
     items = batch.items
     while items:
         these = lines.get((batch.index, len(found) + 1), {})
-        if set(these) != set(items) or any(these[item].job != batch.job for item in items):
+        if set(these) != set(items):
             break
-        found.append(tuple(these[item] for item in items))
+        attempt = tuple(these[item] for item in items)
+        if not _fits(batch, attempt):
+            break
+        found.append(attempt)
         items = tuple(each.item for each in found[-1] if each.status == FAILED)
     return found
+
+
+def _fits(batch: Batch, attempt: Attempt) -> bool:
+    """Whether all is of the batch's job, and the rows of its items follow each other in one file."""
+    done = [each for each in attempt if each.status == DONE]
+    starts = [0, *accumulate(each.rows for each in done)]
+    one_file = len({each.sha256 for each in done}) <= 1
+    return one_file and all(each.job == batch.job for each in attempt) and [each.start for each in done] == starts[:-1]
 
 
 def standing(attempts: Iterable[Attempt]) -> dict[str, Entry]:

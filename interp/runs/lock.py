@@ -62,9 +62,10 @@ def _me() -> Holder:
 def _stated(descriptor: int) -> Holder | None:
     """Who the file says holds the lock; None where it is empty or torn."""
     try:
-        return Holder(**json.loads(os.pread(descriptor, 4096, 0)))
+        found = Holder(**json.loads(os.pread(descriptor, 4096, 0)))
     except (ValueError, TypeError, OSError, RecursionError):
         return None
+    return found if [type(value) for value in vars(found).values()] == [int, str, str, str] else None
 
 
 def _try(descriptor: int, kind: int) -> bool | None:

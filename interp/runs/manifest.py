@@ -113,7 +113,7 @@ class Manifest:
         try:
             jobs = [Job(**job, **facts["plan"][job["name"]]) for job in facts["jobs"]]
             kept = {name: facts[name] for name in (*_FACTS, "settings", "versions", "models", "data")}
-            shard = tuple(facts["shard"]) if facts["shard"] else None
+            shard = None if facts["shard"] is None else tuple(facts["shard"])
             return cls(jobs=tuple(jobs), shard=shard, **kept)
         except (KeyError, TypeError, AttributeError, UsageError) as error:
             raise LoadError(f"{path} lacks parts of a manifest, or they do not fit ({error}). {_ADVICE}") from error
@@ -127,7 +127,36 @@ def _job_facts(job: Job) -> dict[str, object]:
     return {**{name: getattr(job, name) for name in names}, "settings": jsonable(job.settings)}
 
 
+_TEXT, _MAYBE_TEXT = (str,), (str, type(None))
+_TYPES: dict[str, tuple[type, ...]] = {
+    "name": _TEXT,
+    "kind": _TEXT,
+    "created": _TEXT,
+    "seed": (int, type(None)),
+    "prefix": _MAYBE_TEXT,
+    "dtype": _MAYBE_TEXT,
+    "device": _MAYBE_TEXT,
+    "settings": (Mapping,),
+    "versions": (Mapping,),
+}
+
+
+def _check_types(manifest: Manifest) -> None:
+    """A manifest may come from a file, whose values can be anything."""
+    wrong = [name for name, types in _TYPES.items() if not isinstance(getattr(manifest, name), types)]
+    for name in ("models", "data"):
+        records = getattr(manifest, name)
+        if not isinstance(records, tuple) or not all(isinstance(each, Mapping) for each in records):
+            wrong.append(name)
+    shard = manifest.shard
+    if shard is not None and not (isinstance(shard, tuple) and [type(each) for each in shard] == [int, int]):
+        wrong.append("shard")
+    if wrong:
+        raise UsageError(f"These parts of the manifest have values of another type than expected: {', '.join(wrong)}.")
+
+
 def _check(manifest: Manifest) -> None:
+    _check_types(manifest)
     names = [job.name.lower() for job in manifest.jobs]
     if not names or len(set(names)) != len(names):
         raise UsageError(f"The run has the jobs {names}: expected at least one, each of another name.")

@@ -2,12 +2,12 @@
 
 import shutil
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
-from interp.atomic import fresh_folder
 from interp.errors import IntegrityError, UsageError
 from interp.runs.differences import differences
-from interp.runs.durable import write_file
+from interp.runs.durable import storing_folder, write_file
 from interp.runs.ledger import ERRORS, LEDGER
 from interp.runs.manifest import MANIFEST
 from interp.runs.parts import RESULTS
@@ -25,7 +25,7 @@ def merge_runs(folders: Sequence[str | Path], out: str | Path) -> Run:
     runs = [open_run(folder) for folder in folders]
     _check_shards(runs)
     out = Path(out)
-    with fresh_folder(out, lambda _: False) as fresh:
+    with storing_folder(out, lambda _: False) as fresh:
         _collect(runs, fresh)
     return open_run(out)
 
@@ -66,5 +66,5 @@ def _collect(runs: Sequence[Run], fresh: Path) -> None:
         contents = [(run.folder / name).read_bytes() for run in runs if (run.folder / name).exists()]
         if contents:
             write_file(fresh / name, b"".join(contents))
-    with RunWriter.open(fresh, manifest) as writer:
+    with closing(RunWriter.open(fresh, manifest)) as writer:
         writer.arrange()

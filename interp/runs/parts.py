@@ -104,7 +104,7 @@ def part_intact(folder: Path, file: str, sha256: str) -> bool:
 
 
 def read_part(folder: Path, file: str, sha256: str, columns: Sequence[str] | None = None) -> "pyarrow.Table":
-    """All rows of a part, checked against its hash. Raises `IntegrityError`."""
+    """All rows of a part, of the columns that it has, checked against its hash. Raises `IntegrityError`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -152,12 +152,8 @@ def _groups(opened: "pyarrow.parquet.ParquetFile", start: int, rows: int) -> tup
 
 
 def _known(names: Sequence[str], columns: Sequence[str] | None) -> list[str] | None:
-    if columns is None:
-        return None
-    missing = [column for column in columns if column not in names]
-    if missing:
-        raise UsageError(f"The rows have no columns {missing}: they have {', '.join(names)}.")
-    return list(dict.fromkeys(columns))
+    """Those of the columns that the part has: another part of the job may have more."""
+    return None if columns is None else [name for name in names if name in columns]
 
 
 def _checked(path: Path, sha256: str) -> bytes:

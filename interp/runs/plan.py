@@ -84,7 +84,7 @@ def folder_name(item: str) -> str:
     """A name for a folder of the item: the item itself where every file system takes it, else with a hash behind.
 
     >>> folder_name("induction-3"), folder_name("../Etc")
-    ('induction-3', 'etc~2a7e1d8e9c2f')
+    ('induction-3', 'etc~de8fd3ae3076')
     """
     if _PLAIN.fullmatch(item):
         return item

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from interp.errors import IntegrityError, LoadError, UsageError, nearest
 from interp.runs.checking import check
-from interp.runs.contents import find_entry, read_counted, read_errors, read_summary
-from interp.runs.ledger import DONE, FAILED, Counted, Entry, standing
+from interp.runs.contents import SUMMARY, find_entry, read_counted, read_errors, read_summary
+from interp.runs.ledger import DONE, ERRORS, FAILED, LEDGER, Counted, Entry, key, standing
 from interp.runs.lock import holder
 from interp.runs.manifest import Manifest, read_manifest, read_manifest_head
-from interp.runs.parts import read_part, read_rows
+from interp.runs.parts import ADVICE, read_part, read_rows
 from interp.runs.saved import find_result, saved_results
 from interp.runs.status import RunStatus, count, status
 
@@ -51,12 +51,22 @@ def is_run(folder: str | PathLike[str]) -> bool:
     return True
 
 
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """What changes with a file's content; None where there is no file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
 class Run:
     """A run directory, opened for reading with `open_run`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._head = read_manifest_head(folder)
+        self._read: tuple[object, Counted] | None = None
 
     def __repr__(self) -> str:
         return f"<Run {self._head['name']!r} in {self.folder}: jobs {', '.join(self.jobs)}>"
@@ -105,12 +115,16 @@ class Run:
             tables = self._parts(job, columns)
         else:
             tables = [self._rows(self._done(job, item), columns) for item in items]
-        if not tables:
-            return pa.table({"item": pa.array([], pa.string())})
+        empty = pa.table({"item": pa.array([], pa.string())})
         try:
-            return pa.concat_tables(tables, promote_options="permissive")
+            found = pa.concat_tables(tables or [empty], promote_options="permissive")
         except pa.ArrowException as error:
             raise LoadError(f"The parts of job {job!r} in {self.folder} do not fit each other: {error}.") from error
+        missing = [column for column in columns or () if column not in found.column_names]
+        if missing:
+            names = ", ".join(self.table(job, items).column_names)
+            raise UsageError(f"The rows of job {job!r} have no columns {missing}: they have {names}.")
+        return found if columns is None else found.select(list(columns))
 
     def frame(
         self, job: str | None = None, items: Sequence[str] | None = None, columns: Sequence[str] | None = None
@@ -128,7 +142,10 @@ class Run:
 
         told = read_errors(self.folder)
         failed = [each for each in self._standing() if each.status == FAILED]
-        rows = [{**told.get((each.batch, each.attempt, each.item), vars(each))} for each in failed]
+        silent = [each.item for each in failed if key(each) not in told]
+        if silent:
+            raise IntegrityError(f"{self.folder / ERRORS} does not say why {silent[0]!r} failed. {ADVICE}")
+        rows = [told[key(each)] for each in failed]
         return pandas.DataFrame(rows, columns=["item", "job", "batch", "attempt", "error", "message", "exit_code"])
 
     def results(self) -> list[tuple[str, str]]:
@@ -146,7 +163,11 @@ class Run:
         return check(self.folder)
 
     def _counted(self) -> Counted:
-        return read_counted(self.folder, self.manifest.of_shard())
+        """What the ledger says, read again when it has changed."""
+        now = [_stamp(self.folder / name) for name in (LEDGER, SUMMARY)]
+        if self._read is None or self._read[0] != now:
+            self._read = (now, read_counted(self.folder, self.manifest.of_shard()))
+        return self._read[1]
 
     def _standing(self) -> list[Entry]:
         """What is true now of every item that was tried, in the order of the plan."""
@@ -189,7 +210,7 @@ class Run:
             return f"Job {job!r} has no item {item!r}.{nearest(item, planned)} It has {len(planned)}."
         if found is None:
             return f"Item {item!r} of job {job!r} is not done yet."
-        told = read_errors(self.folder).get((found.batch, found.attempt, found.item), {})
+        told = read_errors(self.folder).get(key(found), {})
         return f"Item {item!r} of job {job!r} failed: {told.get('error')}: {told.get('message')}"
 
     def _rows(self, found: Entry, columns: Sequence[str] | None = None) -> "pyarrow.Table":

@@ -1,11 +1,13 @@
 """A single analysis as a run: what a command writes where it is given a folder."""
 
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interp.atomic import fresh_folder, refuse_foreign
+from interp.atomic import refuse_foreign
 from interp.errors import InterpError
+from interp.runs.durable import storing_folder
 from interp.runs.lock import holder
 from interp.runs.manifest import Manifest
 from interp.runs.parts import write_part
@@ -39,7 +41,7 @@ def record(
     folder = Path(folder)
     manifest = _manifest(results, analysis, settings or {})
     drawn = {name: result.figure() for name, result in results.items()} if figures is None else figures
-    with fresh_folder(folder, _replaceable) as fresh, RunWriter.open(fresh, manifest) as writer:
+    with storing_folder(folder, _replaceable) as fresh, closing(RunWriter.open(fresh, manifest)) as writer:
         for batch in writer.pending():
             result = results[batch.job]
             writer.save_result(batch.job, ITEM, result)

@@ -9,17 +9,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from interp.runs.contents import SUMMARY, read_errors
 from interp.runs.durable import PARTIAL, remove_file, storing, write_file
 from interp.runs.index import INDEX
-from interp.runs.ledger import ERRORS, FAILED, LEDGER, Attempt, Entry, counted, entry, read_lines
+from interp.runs.ledger import ERRORS, FAILED, LEDGER, Attempt, Entry, Key, counted, entry, key, read_lines
 from interp.runs.parts import RESULTS, part_intact
 from interp.runs.plan import Batch
-from interp.runs.sealed import digest, line, read_document
+from interp.runs.sealed import file_sha256, line, read_document
 
-SUMMARY = "summary.json"
 SAVED = "saved"
-Key = tuple[int, int, str]
-"""(batch, attempt, item)"""
 
 
 @dataclass
@@ -43,11 +41,6 @@ class Kept:
         return b"".join(self.errors[key(each)] for each in self.entries() if each.status == FAILED)
 
 
-def key(each: Entry) -> Key:
-    """What names an entry among all."""
-    return each.batch, each.attempt, each.item
-
-
 def repair(folder: Path, batches: Sequence[Batch]) -> Kept:
     """Bring a run directory into the state after its last batch that counts. The caller holds the lock."""
     kept = Kept()
@@ -67,12 +60,8 @@ def repair(folder: Path, batches: Sequence[Batch]) -> Kept:
 
 
 def _errors(folder: Path) -> dict[Key, bytes]:
-    found = {}
-    for _, facts in read_lines(folder / ERRORS):
-        if facts and {"batch", "attempt", "item"} <= set(facts):
-            facts.pop("crc")
-            found[facts["batch"], facts["attempt"], facts["item"]] = line(facts)
-    return found
+    told = read_errors(folder)
+    return {each: line({name: fact for name, fact in facts.items() if name != "crc"}) for each, facts in told.items()}
 
 
 def _standing(folder: Path, attempts: Iterable[Attempt], errors: dict[Key, bytes]) -> list[Attempt]:
@@ -124,8 +113,7 @@ def _remove_stale(folder: Path, kept: Kept) -> None:
         facts, intact = read_document((folder / SUMMARY).read_bytes())
     except (OSError, ValueError):
         facts, intact = {}, False
-    path = folder / LEDGER
-    content = path.read_bytes() if path.exists() else b""
-    if not intact or facts.get("ledger_sha256") != digest(content):
+    hashes = {"ledger_sha256": LEDGER, "index_sha256": INDEX}
+    if not intact or any(facts.get(name) != file_sha256(folder / file) for name, file in hashes.items()):
         for name in (SUMMARY, INDEX):
             remove_file(folder / name)

@@ -18,6 +18,7 @@ import json
 import re
 import zlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 _HEAD, _WHOLE = b',\n "head_sha256": "', b',\n "sha256": "'
@@ -27,6 +28,11 @@ _CRC = re.compile(rb',"crc":"([0-9a-f]{8})"\}$')
 def digest(content: bytes) -> str:
     """SHA-256, in hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file's content; of nothing where there is no file."""
+    return digest(path.read_bytes() if path.is_file() else b"")
 
 
 def _compact(value: object) -> str:

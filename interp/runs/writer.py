@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Self
 
 from interp.errors import IntegrityError, StorageError, UsageError
 from interp.named import jsonable, plain
+from interp.runs.contents import SUMMARY
 from interp.runs.differences import differences
 from interp.runs.durable import append, make_folder, remove_file, storing, write_file
 from interp.runs.index import INDEX, index
-from interp.runs.ledger import DONE, ERRORS, FAILED, LEDGER, Entry, Failure
+from interp.runs.ledger import DONE, ERRORS, FAILED, LEDGER, Entry, Failure, key
 from interp.runs.lock import LOCK, Lock
 from interp.runs.manifest import MANIFEST, Manifest, read_manifest
 from interp.runs.parts import RESULTS, Part
 from interp.runs.plan import Batch, folder_name
-from interp.runs.repair import SAVED, SUMMARY, Kept, key, repair
-from interp.runs.sealed import digest, document
+from interp.runs.repair import SAVED, Kept, repair
+from interp.runs.sealed import document, file_sha256
 from interp.runs.status import Counts, count
 
 if TYPE_CHECKING:
@@ -157,7 +158,8 @@ class RunWriter:
             raise UsageError(f"The run cannot be finished: {len(left)} batches are left.")
         self.arrange()
         facts = {"format": "interp-run-summary", "schema": 1, "counts": _counts(self.state)}
-        facts |= {"ledger_sha256": digest(self._kept.ledger()), "summary": jsonable(plain(summary or {}, "summary"))}
+        facts |= {"ledger_sha256": file_sha256(self.folder / LEDGER), "index_sha256": file_sha256(self.folder / INDEX)}
+        facts |= {"summary": jsonable(plain(summary or {}, "summary"))}
         write_file(self.folder / SUMMARY, document(facts))
         self._changed = False
         self.log(f"finished: {self.state.done} items done, {self.state.failed} failed")
@@ -184,7 +186,9 @@ class RunWriter:
         for text in content.splitlines(keepends=True):
             lines.append((known[text].job, known[text].item, offset))
             offset += len(text)
-        write_file(self.folder / INDEX, index(lines, len(content)))
+        found = index(lines, len(content))
+        if _content(self.folder / INDEX) != found:
+            write_file(self.folder / INDEX, found)
 
 
 def _counts(state: Counts) -> dict[str, int]:
