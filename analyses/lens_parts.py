@@ -148,6 +148,7 @@ SHORT = {
 
 
 def points_read(model: "Transformer", of: Of) -> list[str]:
+    """The points that the parts are made from, and the stream behind the last layer."""
     last = f"blocks.{model.config.n_layers - 1}.hook_resid_post"
     if of == "head":
         scales = [name for name in model.points() if name.endswith("ln1_post.hook_scale")]

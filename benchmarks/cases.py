@@ -13,6 +13,7 @@ from benchmarks.models import ours, peer, random_tokens
 from benchmarks.patching import attribution, growth, head_sweep, many_pairs, residual_sweep
 from benchmarks.runs import runs
 from benchmarks.sharded import sharded
+from benchmarks.studies import studies
 from benchmarks.sweeps import budgets, traces
 from benchmarks.triggers import triggers
 from interp.hooks import HookPoint, recorders_active
@@ -146,5 +147,6 @@ CASES: dict[str, Callable[[], Iterator[Row]]] = {
     "loading": loading,
     "runs": runs,
     "sharded": sharded,
+    "studies": studies,
     "command_line": command_line,
 }

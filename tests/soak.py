@@ -3,7 +3,8 @@
 `python tests/soak.py SECONDS [MODEL]` ends with exit code 1, and says why, if a run without hooks no longer gives the
 logits of the first one to the bit, or if the process grows after it has warmed up. `python tests/soak.py damaged COUNT
 [FIRST]` loads so many damaged models instead (`fuzz.py`), and ends so if one of them does harm; `soak.py runs COUNT`
-kills runs (`killed_runs.py`) and reads damaged ones (`fuzz_runs.py`).
+kills runs (`killed_runs.py`) and reads damaged ones (`fuzz_runs.py`); `soak.py studies COUNT KILLS` reads malformed
+study files (`study_mutations.py`) and kills a study (`study_runs.py`).
 """
 
 import sys
@@ -94,6 +95,26 @@ def runs(count: int = 1000, first: int = 0) -> int:
     return 0
 
 
+def studies(count: int = 10_000, kills: int = 20) -> int:
+    """Load so many malformed study files, then kill a study of 60 items so often; the exit code."""
+    import study_mutations
+    import study_runs
+
+    from interp.analyses.study import load_study, run_study
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if complaints := study_mutations.run(folder, count):
+            return complain(complaints[0])
+        model = study_runs.tiny_folder(folder / "model")
+        study = study_runs.write_study(folder / "study.toml", model, batch_size=1)
+        undisturbed = run_study(load_study(study), folder / "undisturbed").folder
+        if complaints := study_runs.killed(study, undisturbed, folder / "run", kills=kills, seed=0):
+            return complain("; ".join(complaints))
+    print(f"{count} malformed studies refused in words; a study killed {kills} times ends as if it had not been")
+    return 0
+
+
 def complain(why: str) -> int:
     """Say why, and the exit code of a failure."""
     print(f"soak: {why}", file=sys.stderr)
@@ -103,6 +124,8 @@ def complain(why: str) -> int:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["runs"]:
         sys.exit(runs(*map(int, sys.argv[2:4])))
+    if sys.argv[1:2] == ["studies"]:
+        sys.exit(studies(*map(int, sys.argv[2:4])))
     if sys.argv[1:2] == ["damaged"]:
         sys.exit(damaged(*map(int, sys.argv[2:4])))
     sys.exit(main(float(sys.argv[1]) if len(sys.argv) > 1 else 120, *sys.argv[2:3]))

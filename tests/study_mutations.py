@@ -16,7 +16,10 @@ from interp.analyses.study import Study, StudyError, load_study
 VALID: dict[str, Any] = {
     "name": "all-of-it",
     "seed": 3,
-    "models": [{"name": "smollm2-135m", "dtype": "float32"}, {"name": "org/other", "revision": "step1", "device": "cpu"}],
+    "models": [
+        {"name": "smollm2-135m", "dtype": "float32"},
+        {"name": "org/other", "revision": "step1", "device": "cpu"},
+    ],
     "data": [
         {"name": "texts", "kind": "prompts", "source": ["a text", {"prompt": "another", "answer": " b", "id": "x"}]},
         {"name": "pairs", "kind": "pairs", "builder": "ioi", "count": 4, "seed": 1},
@@ -37,7 +40,21 @@ VALID: dict[str, Any] = {
 
 VALUES: list[Any] = [
     *(0, -1, 2**70, 1.5, -0.0, math.inf, math.nan, True, "", " ", "auto", "x" * 500, "\x1b[31m", "a\x00b", "é\u202e"),
-    *([], [[]], {}, [1, "a"], {"a": 1}, [{}], "smollm2-135m", "facts", "../..", "~nobody/x", [True], [-1, -1], {"name": 3}),
+    *(
+        [],
+        [[]],
+        {},
+        [1, "a"],
+        {"a": 1},
+        [{}],
+        "smollm2-135m",
+        "facts",
+        "../..",
+        "~nobody/x",
+        [True],
+        [-1, -1],
+        {"name": 3},
+    ),
 ]
 
 Mutation = Callable[[random.Random, dict[str, Any]], None]
@@ -87,7 +104,9 @@ def retype(rng: random.Random, study: dict[str, Any]) -> None:
 def misspell(rng: random.Random, study: dict[str, Any]) -> None:
     holder, key = rng.choice([(holder, key) for holder, key in _places(study, []) if isinstance(key, str)])
     place = rng.randrange(len(key))
-    changed = rng.choice([key[:place] + key[place + 1 :], key[:place] + rng.choice("xyz_- ") + key[place:], key.upper()])
+    changed = rng.choice(
+        [key[:place] + key[place + 1 :], key[:place] + rng.choice("xyz_- ") + key[place:], key.upper()]
+    )
     holder[changed] = holder.pop(key)
 
 
@@ -112,7 +131,9 @@ def broken(rng: random.Random, text: str) -> bytes:
     content = bytearray(text.encode())
     for _ in range(rng.randint(1, 4)):
         place = rng.randrange(len(content))
-        change = rng.choice([b"", b"[", b'"', b"=", b"\n", b"\xff", b"\x00", b"{", b"#", bytes(content[place : place + 9])])
+        change = rng.choice(
+            [b"", b"[", b'"', b"=", b"\n", b"\xff", b"\x00", b"{", b"#", bytes(content[place : place + 9])]
+        )
         content[place : place + rng.choice([0, 1, 20])] = change
     return bytes(content)
 
@@ -150,4 +171,8 @@ def _complaints(path: Path) -> list[str]:
         return [*unclear, *vague, *([] if error.problems and spoken else ["a message that is no text"])]
     except Exception as error:  # noqa: BLE001  # whatever else comes is what is looked for
         return [f"{type(error).__name__}: {error}"]
-    return [] if isinstance(study, Study) and Study.model_validate(study.model_dump(mode="json")) == study else ["not whole"]
+    return (
+        []
+        if isinstance(study, Study) and Study.model_validate(study.model_dump(mode="json")) == study
+        else ["not whole"]
+    )

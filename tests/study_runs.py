@@ -1,6 +1,8 @@
 """Tiny studies for tests: a saved model with a tokenizer, study files, and runs compared byte by byte."""
 
 import json
+import random
+import signal
 import subprocess
 import sys
 import time
@@ -12,7 +14,7 @@ import tree
 from published import write_folder, write_tokenizer
 from tiny import BASE
 
-CONFIG = replace(BASE, d_vocab=300, n_ctx=64)
+CONFIG = replace(BASE, d_vocab=300, n_ctx=64, tied_embeddings=False)
 WORDS = ("the", "cat", "sat", "on", "a", "mat", "and", "saw", "one", "two", "3", "birds")
 
 STUDY = """
@@ -116,3 +118,21 @@ def done_twice(run: Path) -> Iterable[tuple[str, str]]:
         if key in seen:
             yield key
         seen.add(key)
+
+
+def killed(study: Path, undisturbed: Path, run: Path, *, kills: int, seed: int) -> list[str]:
+    """Kill the study so often at random moments, resumed each time; what differs from the undisturbed run."""
+    rng, total, complaints = random.Random(seed), lines_of(undisturbed), []
+    moments = sorted(rng.randrange(total - 2) for _ in range(kills))
+    for moment in moments:
+        process = start(study, run)
+        wanted = max(moment, lines_of(run))
+        if not stop_after(process, run, wanted, signal.SIGKILL, rng.uniform(0, 0.02)):
+            said = process.stdout.read().decode() if process.stdout else ""
+            complaints.append(f"the run ended before it could be killed at {wanted} lines: {said}")
+    process = start(study, run)
+    if process.wait():
+        complaints.append(process.stdout.read().decode() if process.stdout else "the last run failed")
+    complaints += [f"{item} of {job} was done twice" for job, item in done_twice(run)]
+    ours, theirs = content(run), content(undisturbed)
+    return complaints + [name for name in sorted({*ours, *theirs}) if ours.get(name) != theirs.get(name)]

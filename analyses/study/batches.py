@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from interp.models.transformer import Transformer
     from interp.results import Result
 
-Caught = (InterpError, ArithmeticError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
-"""What may befall an item without ending a study: its own fault, or one of ours that the others need not share."""
+Caught = (
+    *(InterpError, ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RuntimeError),
+    *(TypeError, ValueError),
+)
+"""What may befall an item without ending a study: its own fault, or one of ours, which the others need not share."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +59,7 @@ class Computed:
     results: "Mapping[str, Result]" = field(default_factory=dict)
 
 
-def fill(
-    model: "Transformer", order: Order, folder: Path, cancelled: Callable[[], bool] | None = None
-) -> Filled:
+def fill(model: "Transformer", order: Order, folder: Path, cancelled: Callable[[], bool] | None = None) -> Filled:
     """Compute a batch and write its part; the run's ledger is another's affair."""
     work = Work(model, order.settings, order.prefix, order.seed, cancelled)
     found = compute(tasks()[order.task], work, order.items)

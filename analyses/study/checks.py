@@ -37,7 +37,9 @@ def checked(raw: Mapping[str, Any], folder: Path) -> tuple[Study | None, list[Fi
 def _tables(raw: Mapping[str, Any], key: str) -> list[tuple[int, dict[str, Any]]]:
     """The tables of a list with their places; what is none is a problem that pydantic tells."""
     found = raw.get(key)
-    return [(place, each) for place, each in enumerate(found) if isinstance(each, dict)] if isinstance(found, list) else []
+    return (
+        [(place, each) for place, each in enumerate(found) if isinstance(each, dict)] if isinstance(found, list) else []
+    )
 
 
 def _twice(key: str, tables: Sequence[tuple[int, dict[str, Any]]], instead: str = "name") -> list[FileProblem]:
@@ -68,7 +70,11 @@ def _data_problems(tables: Sequence[tuple[int, dict[str, Any]]], folder: Path) -
     for place, table in tables:
         kind, key = table.get("kind"), f"data.{place}"
         for name, kinds in _BELONGS.items():
-            if name in table and kind in ("prompts", "pairs", "facts", "documents", "repeated", "model") and kind not in kinds:
+            if (
+                name in table
+                and kind in ("prompts", "pairs", "facts", "documents", "repeated", "model")
+                and kind not in kinds
+            ):
                 problems.append(FileProblem(f"{key}.{name}", shown(table[name]), f"no {name} for data of kind {kind}"))
         problems += _source_problems(key, table, folder)
     return problems
@@ -86,7 +92,13 @@ def _source_problems(key: str, table: Mapping[str, Any], folder: Path) -> list[F
         return [FileProblem(f"{key}.source", "is missing", "a file, or a list of prompts")]
     if source == "bundled" and kind not in ("facts", "documents"):
         return [FileProblem(f"{key}.source", shown(source), "a file or a list: only facts and documents are bundled")]
-    if isinstance(source, str) and source and "\0" not in source and source != "bundled" and not _exists(folder, source):
+    if (
+        isinstance(source, str)
+        and source
+        and "\0" not in source
+        and source != "bundled"
+        and not _exists(folder, source)
+    ):
         return [FileProblem(f"{key}.source", shown(source), f"a file that exists, from {folder} on")]
     return []
 
@@ -183,7 +195,9 @@ def _chosen(data: list[DataSpec], task: Task) -> str:
     fitting = [each.name for each in data if each.kind in task.kinds]
     if not fitting:
         taken = {each.name for each in data}
-        name = next(name for name in (task.kinds[0], *(f"{task.kinds[0]}-{n}" for n in range(2, 99))) if name not in taken)
+        name = next(
+            name for name in (task.kinds[0], *(f"{task.kinds[0]}-{n}" for n in range(2, 99))) if name not in taken
+        )
         data.append(DataSpec(name=name, kind=task.kinds[0]))
         fitting = [name]
     return fitting[0]

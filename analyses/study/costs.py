@@ -41,7 +41,9 @@ def job_cost(job: "PlannedJob", prefix: str, speed: "Speed | None" = None) -> An
     changed = [_changed(job, value, length, prefix) for value, length in fitting]
     settings |= {"changed": changed} if fitting and isinstance(fitting[0][0], Fact | PromptPair) else {}
     facts = bool(fitting) and isinstance(fitting[0][0], Fact)
-    return analysis_cost(_cost_name(job, facts), job.model.config, [length for _, length in fitting], settings, speed=speed)
+    return analysis_cost(
+        _cost_name(job, facts), job.model.config, [length for _, length in fitting], settings, speed=speed
+    )
 
 
 _OF_FACTS: Mapping[str, str] = {"tracing": "fact-tracing", "attribution": "fact-attribution"}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PAIRS, SEQUENCES = 64, 16
 """How many are made unless a study says."""
-_FIELDS = {"prompt": True, "answer": False, "foil": False, "id": False}
+_FIELDS = ("prompt", "answer", "foil", "id")
 
 
 def items_of(spec: DataSpec, tokenizer: "Tokenizer | None", seed: int) -> list[Item]:
@@ -79,7 +79,9 @@ def _prompts(spec: DataSpec, tokenizer: object, seed: int) -> list[Item]:
     rows: Rows
     if isinstance(spec.source, str):
         path = Path(spec.source)
-        rows = _lines(path) if path.suffix == ".txt" else iter(read_rows(path, "prompts", (".jsonl", ".csv", ".parquet")))
+        rows = (
+            _lines(path) if path.suffix == ".txt" else iter(read_rows(path, "prompts", (".jsonl", ".csv", ".parquet")))
+        )
     else:
         rows = numbered(spec.source or [], "Prompt")
     found = [_prompt(number, place, row) for number, (place, row) in enumerate(rows)]
@@ -100,10 +102,11 @@ def _lines(path: Path) -> Rows:
 def _prompt(number: int, place: str, row: object) -> Item:
     if isinstance(row, UsageError):
         raise row
-    fields = {"prompt": row} if isinstance(row, str) else row
-    if not isinstance(fields, Mapping):
+    if isinstance(row, str):
+        return Item(str(number), PromptItem(row))
+    if not isinstance(row, Mapping):
         raise UsageError(f"{place} is {type(row).__name__}; expected a text, or a table with {', '.join(_FIELDS)}.")
-    values = {name: fields.get(name) or None for name in _FIELDS}
+    values = {name: row.get(name) or None for name in _FIELDS}
     wrong = [name for name, value in values.items() if value is not None and not isinstance(value, str)]
     if wrong or values["prompt"] is None:
         raise UsageError(f"{place} has {'no text' if wrong else 'none'} under {wrong[0] if wrong else 'prompt'!r}.")

@@ -144,9 +144,13 @@ TRACING = FactTask(
     settings=TracingSettings,
     compute=_tracing,
     columns=lambda _: {
-        "kind": str, "role": str, "layer": int,
-        **dict.fromkeys(("effect", "logit_effect", "clean_probability", "corrupted_probability", "total_effect"), float),
-    },  # fmt: skip
+        "kind": str,
+        "role": str,
+        "layer": int,
+        **dict.fromkeys(
+            ("effect", "logit_effect", "clean_probability", "corrupted_probability", "total_effect"), float
+        ),
+    },
     cells=lambda _: ("kind", "role", "layer"),
     values=("effect", "logit_effect"),
     finite=("effect", "total_effect"),
@@ -190,9 +194,14 @@ FACTS = Task(
     settings=NoSettings,
     compute=_facts,
     columns=lambda _: {
-        "known": bool, "probability": float, "rank": int, "answer_token": str, "said": str,
-        "said_probability": float, "answer_tokens": int,
-    },  # fmt: skip
+        "known": bool,
+        "probability": float,
+        "rank": int,
+        "answer_token": str,
+        "said": str,
+        "said_probability": float,
+        "answer_tokens": int,
+    },
     cells=lambda _: (),
     values=("known", "probability", "rank"),
     finite=("probability",),
@@ -204,9 +213,14 @@ KNOWLEDGE_NEURONS = FactTask(
     settings=KnowledgeNeuronsSettings,
     compute=_knowledge_neurons,
     columns=lambda _: {
-        "neuron": str, "in_layer": int, "in_expert": int, "index": int, "strength": float, "coefficient": float,
+        "neuron": str,
+        "in_layer": int,
+        "in_expert": int,
+        "index": int,
+        "strength": float,
+        "coefficient": float,
         "shared_by": int,
-    },  # fmt: skip
+    },
     cells=lambda _: ("in_layer",),
     values=("strength",),
     finite=("strength",),

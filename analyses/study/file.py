@@ -44,7 +44,7 @@ def _name(value: object) -> str:
 
 def _batch_size(value: object) -> int | str:
     if value == "auto" or (type(value) is int and 1 <= value <= 1_000_000):
-        return value  # type: ignore[return-value]  # either of the two, by the line above
+        return value
     raise refused('"auto", or a whole number from 1 to 1000000')
 
 

@@ -35,7 +35,13 @@ def _repeated(work: Work, items: Sequence[Item]) -> RepeatedText:
     left_out = {"exclude_most": asked.exclude_most, "exclude_least": asked.exclude_least}
     which = [item.value[1] for item in items]
     return repeated_text(
-        work.model, seq_len=asked.seq_len, repeats=asked.repeats, n_seqs=which, seed=seed, prefix=work.prefix, **left_out
+        work.model,
+        seq_len=asked.seq_len,
+        repeats=asked.repeats,
+        n_seqs=which,
+        seed=seed,
+        prefix=work.prefix,
+        **left_out,
     )
 
 

@@ -135,8 +135,13 @@ LENS_PARTS = Task(
     settings=LensPartsSettings,
     compute=_lens_parts,
     columns=lambda _: {
-        "part": str, "position": int, "rank": int, "part_layer": int, "part_head": int, **_READ,
-    },  # fmt: skip
+        "part": str,
+        "position": int,
+        "rank": int,
+        "part_layer": int,
+        "part_head": int,
+        **_READ,
+    },
     cells=lambda _: ("part",),
     values=("final_probability", "answer_probability", "answer_rank", "entropy"),
     finite=("entropy", "top_probability", "final_probability"),
@@ -161,9 +166,13 @@ FACT_LENS = FactTask(
     settings=FactLensSettings,
     compute=_fact_lens,
     columns=lambda _: {
-        "layer": int, "rank": int, "probability": float, "log_probability": float, "entropy": float,
+        "layer": int,
+        "rank": int,
+        "probability": float,
+        "log_probability": float,
+        "entropy": float,
         "kl_to_final": float,
-    },  # fmt: skip
+    },
     cells=lambda _: ("layer",),
     values=("probability", "rank"),
     finite=("probability", "log_probability"),

@@ -35,7 +35,9 @@ def _by_group(work: Work, items: Sequence[Item], swept: Swept) -> Outcomes:
         result, arrays = swept(work, pairs)
         axes = {axis: result.axes[axis] for axis in work.settings.axes}
         for row, item in enumerate(group):
-            columns = laid_out(axes, {name: np.broadcast_to(each[..., row], _shape(axes)) for name, each in arrays.items()})
+            columns = laid_out(
+                axes, {name: np.broadcast_to(each[..., row], _shape(axes)) for name, each in arrays.items()}
+            )
             found[item.id] = Found({**columns, **_labels(work, pairs, row, columns)})
     return {item.id: found[item.id] for item in items}
 
@@ -96,8 +98,9 @@ PATCHING = Task(
     settings=PatchingSettings,
     compute=lambda work, items: _by_group(work, items, _sweep),
     columns=lambda asked: {
-        **_columns(asked), **dict.fromkeys(("patched", "clean", "corrupted", "recovered"), float),
-    },  # fmt: skip
+        **_columns(asked),
+        **dict.fromkeys(("patched", "clean", "corrupted", "recovered"), float),
+    },
     cells=_cells,
     values=("recovered", "patched"),
     finite=("patched", "clean", "corrupted"),

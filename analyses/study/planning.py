@@ -7,7 +7,7 @@ room for; it depends on nothing but lengths and configuration, and stands in the
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -126,7 +126,7 @@ class StudyPlan:
         )
 
 
-def _only(values: set[str]) -> str:
+def _only(values: Collection[str]) -> str:
     return next(iter(values)) if len(values) == 1 else "several"
 
 

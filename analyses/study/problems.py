@@ -103,7 +103,9 @@ def _allowed(kind: str, context: object, model: "type[BaseModel]", location: Seq
         name, words = limits[kind]
         return words.format(details[name])
     if kind in ("too_short", "too_long"):
-        return f"{'at least' if kind == 'too_short' else 'at most'} {details.get('min_length', details.get('max_length'))}"
+        return (
+            f"{'at least' if kind == 'too_short' else 'at most'} {details.get('min_length', details.get('max_length'))}"
+        )
     return _described(model, location) or _TYPES.get(kind, kind.replace("_", " "))
 
 

@@ -66,9 +66,9 @@ def _memories(work: Work, items: Sequence[Item]) -> Outcomes:
     layers = list(range(model.config.n_layers)) if asked.layer is None else asked.layer
     names = points_read(model, layers)
     position = None if asked.position >= 0 else [asked.position]
-    cache = model.run_with_cache(
-        grid.tokens, names, positions=position, mask=grid.mask, stop_at_layer=max(layers) + 1
-    )[1]
+    cache = model.run_with_cache(grid.tokens, names, positions=position, mask=grid.mask, stop_at_layer=max(layers) + 1)[
+        1
+    ]
     for row, item in enumerate(items):
         skipped = grid.tokens.shape[1] - len(grid.rows[row])
         place = asked.position if asked.position < 0 else asked.position + skipped
@@ -96,8 +96,13 @@ ATTRIBUTION = Task(
     settings=AttributionSettings,
     compute=_attribution,
     columns=lambda _: {
-        "part": str, "part_kind": str, "part_layer": int, "part_index": int, "contribution": float, "logit": float,
-    },  # fmt: skip
+        "part": str,
+        "part_kind": str,
+        "part_layer": int,
+        "part_index": int,
+        "contribution": float,
+        "logit": float,
+    },
     cells=lambda _: ("part",),
     values=("contribution",),
     finite=("contribution", "logit"),

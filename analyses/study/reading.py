@@ -36,9 +36,7 @@ _BARE = re.compile(r"[A-Za-z_./~][\w./:@~+-]*")
 _DEEPEST = 200  # brackets: tomllib would run out of stack on a few hundred more
 
 
-def load_study(
-    path: str | Path, overrides: Sequence[str] = (), environment: Mapping[str, str] | None = None
-) -> Study:
+def load_study(path: str | Path, overrides: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> Study:
     """The study in a file, or a ready one by its name.
 
     Raises `StudyError` that lists every problem: the key, the value, and what is allowed.
@@ -142,9 +140,14 @@ def _set(raw: dict[str, Any], key: str, value: object, who: str) -> list[FilePro
     tables: list[Any] = [raw]
     for part in way:
         tables = [inner for table in tables for inner in _entered(table, part)]
-    reached = [table for table in tables if isinstance(table, dict) or (isinstance(table, list) and _place(table, last))]
+    reached = [
+        table for table in tables if isinstance(table, dict) or (isinstance(table, list) and _place(table, last))
+    ]
     for table in reached:
-        table[int(last) if isinstance(table, list) else last] = value
+        if isinstance(table, list):
+            table[int(last)] = value
+        else:
+            table[last] = value
     if reached or "*" in way:  # a file without models has a problem of its own
         return []
     return [FileProblem(key, f"is set by {who}, but there is no such place", "the key of a value in the study")]
@@ -162,5 +165,3 @@ def _entered(table: object, part: str) -> list[Any]:
 
 def _place(table: Sequence[object], part: str) -> bool:
     return part.isascii() and part.isdigit() and len(part) < 10 and int(part) < len(table)
-
-

@@ -7,7 +7,7 @@ number of workers, or on shards: with equal threads it is the same to the bit.
 
 import gc
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
@@ -142,7 +142,7 @@ def _work_off(plan: StudyPlan, writer: RunWriter, pending: Sequence[Batch], opti
 
 def _computed(
     plan: StudyPlan, folder: Path, batches: Sequence[Batch], options: RunOptions
-) -> Iterator[tuple[Batch, Filled]]:
+) -> Generator[tuple[Batch, Filled], None, None]:
     """The batches of one model, in order with one worker, else as they are ready."""
     orders = [order_of(plan, batch) for batch in batches]
     model = plan.job(batches[0].job).model
@@ -174,15 +174,13 @@ def _check_cancelled(options: RunOptions) -> None:
 def _check_failures(writer: RunWriter, options: RunOptions) -> None:
     if options.max_failures is not None and writer.state.failed > options.max_failures:
         raise FailuresError(
-            f"{writer.state.failed} items have failed, and {options.max_failures} may. {writer.folder / 'errors.jsonl'} "
-            "says why. What is done is kept; mend the cause and run it again with more allowed, or with failed items "
-            "retried."
+            f"{writer.state.failed} items have failed, and {options.max_failures} may; why, tells "
+            f"{writer.folder / 'errors.jsonl'}. What is done is kept; mend the cause, then run it again, "
+            "with more allowed or with failed items retried."
         )
 
 
-def _tell(
-    writer: RunWriter, batch: Batch, failures: Sequence[Failure], options: RunOptions, seconds: float
-) -> None:
+def _tell(writer: RunWriter, batch: Batch, failures: Sequence[Failure], options: RunOptions, seconds: float) -> None:
     for failure in failures:
         writer.log(f"{batch.job}: item {failure.item!r} failed: {failure.error}: {failure.message}")
     if options.progress is not None:

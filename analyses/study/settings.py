@@ -8,12 +8,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PlainValidator, ValidationInfo, field_validator
 
-from interp.analyses.attribution_patching import Direction
 from interp.analyses.attribution_runs import By
 from interp.analyses.knockout import Block
 from interp.analyses.knowledge_neurons import Position
 from interp.analyses.lens_facts import At
 from interp.analyses.lens_parts import Of
+from interp.analyses.patching_runs import Direction
 from interp.analyses.projection import FinalNorm
 from interp.analyses.removal import Method
 from interp.analyses.sites import SITES, Site
@@ -126,8 +126,8 @@ class AttributionPatchingSettings(PatchingSettings):
 class TracingSettings(Table):
     """What is restored, under which noise."""
 
-    kinds: Annotated[list[Kind], Field(min_length=1)] = ["resid", "mlp", "attn"]
-    severed: list[Sublayer] = []
+    kinds: list[Kind] = Field(default=["resid", "mlp", "attn"], min_length=1)
+    severed: list[Sublayer] = Field(default=[])
     noise: Annotated[str, Field(pattern=r"^u?s?\d+(\.\d+)?$", description='noise such as "s3", "us3", "0.3"')] = "s3"
     samples: Positive = 10
     window: Positive = 10
@@ -137,7 +137,7 @@ class TracingSettings(Table):
 class KnockoutSettings(Table):
     """What the last token cannot read, in how many layers at once."""
 
-    blocks: Annotated[list[Block], Field(min_length=1)] = ["subject", "non_subject", "last", "random"]
+    blocks: list[Block] = Field(default=["subject", "non_subject", "last", "random"], min_length=1)
     window: Positive = 5
     layers: Layers = None
     draws: Positive = 3
@@ -147,8 +147,8 @@ class KnockoutSettings(Table):
 class SublayerKnockoutSettings(Table):
     """Which sublayers are replaced at the subject, by what."""
 
-    sublayers: Annotated[list[Sublayer], Field(min_length=1)] = ["mlp", "attn"]
-    methods: Annotated[list[ReplacedBy], Field(min_length=1)] = ["mean", "zero"]
+    sublayers: list[Sublayer] = Field(default=["mlp", "attn"], min_length=1)
+    methods: list[ReplacedBy] = Field(default=["mean", "zero"], min_length=1)
     window: Positive = 5
     layers: Layers = None
     budget: Budget = 2**30

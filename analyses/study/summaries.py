@@ -139,9 +139,7 @@ def _figure(frame: "pandas.DataFrame", cells: list[str], task: Task, title: str)
         labels = {"x": last, "y": cells[0], "columns": x, "rows": rows}
         return effect_heatmap(matrix, title=title, metric=words, **labels)  # type: ignore[arg-type]
     groups = frame.groupby(cells[:-1], sort=False) if cells[:-1] else [(words, frame)]
-    series = {
-        _label(name): group.set_index(last)[value].reindex(x).to_numpy(dtype=float) for name, group in groups
-    }
+    series = {_label(name): group.set_index(last)[value].reindex(x).to_numpy(dtype=float) for name, group in groups}
     return curves(x, series, title=title, x_title=last, y_title=words)
 
 

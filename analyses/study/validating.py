@@ -124,5 +124,3 @@ def _of_settings(job: PlannedJob) -> Iterator[str]:
         shape = Transformer(config, device="meta")
         if not any(stands_in(shape, site, layer) for layer in range(config.n_layers)):
             yield f"this model has no site {site}."
-
-

@@ -62,9 +62,7 @@ class Pool:
                 process.terminate()
             process.join()
 
-    def computed(
-        self, orders: Sequence[Order], cancelled: Callable[[], bool] | None
-    ) -> Iterator[tuple[Batch, Filled]]:
+    def computed(self, orders: Sequence[Order], cancelled: Callable[[], bool] | None) -> Iterator[tuple[Batch, Filled]]:
         """The batches as they are ready, in no order."""
         left = iter(orders)
         at_work: dict[Connection, Batch] = {}

@@ -1,14 +1,16 @@
 """Study files: the smallest one is enough, everything wrong is told at once, and later sources of a value win."""
 
+import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import study_mutations
-from typing import get_args
+import tree
 
 from interp.analyses import ANALYSES
 from interp.analyses.study import Study, StudyError, load_study, ready_studies, tasks
-from interp.analyses.study.file import NAME_RULE
+from interp.analyses.study.file import KINDS, NAME_RULE
 from interp.analyses.study.reading import study_of
 from interp.pair_builders import BUILDERS
 
@@ -62,7 +64,7 @@ def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
         "models.0.name is missing: expected a known name, a folder, a .gguf file or a hub id",
         "models.0.dtype is 'int8': expected one of 'float32', 'bfloat16', 'float16' or 'float64'",
         "models.0.nam is no key here: expected one of name, revision, dtype, device. Did you mean 'name'?",
-        'run.batch_size is \'all\': expected "auto", or a whole number from 1 to 1000000',
+        "run.batch_size is 'all': expected \"auto\", or a whole number from 1 to 1000000",
         "sed is no key here: expected one of name, seed, models, data, analyses, run, outputs. Did you mean 'seed'?",
         "data.0.source is missing: expected a file, or a list of prompts",
         "analyses.0.data is 'f': expected one of d",
@@ -86,7 +88,10 @@ def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
         ("nonsense", "expected key=value, such as run.batch_size=8"),
         ("run.prefix=[", "run.prefix is set to '[': expected a value as in TOML"),
         ("data=[{name='d',kind='facts',builder='ioi'}]", "data.0.builder is 'ioi': expected no builder"),
-        ("data=[{name='d',kind='facts',source='no.jsonl'}]", "data.0.source is 'no.jsonl': expected a file that exists"),
+        (
+            "data=[{name='d',kind='facts',source='no.jsonl'}]",
+            "data.0.source is 'no.jsonl': expected a file that exists",
+        ),
         ("data=[{name='d',kind='pairs'}]", "data.0.source is missing: expected either a source"),
         ("models=[{name='a'},{name='a'}]", "models.1.name is 'a': expected another model"),
     ],
@@ -139,7 +144,9 @@ def test_data_is_found_where_only_one_fits(smallest: Path) -> None:
     one = "data=[{name='few',kind='repeated',count=3},{name='facts',kind='facts'}]"
     assert load_study(smallest, [one]).analyses[0].data == "few"
     two = "data=[{name='few',kind='repeated',count=3},{name='many',kind='repeated'}]"
-    assert "analyses.0.data is missing: expected the name of a [[data]] table of kind repeated" in problems(smallest, two)
+    assert "analyses.0.data is missing: expected the name of a [[data]] table of kind repeated" in problems(
+        smallest, two
+    )
 
 
 def test_paths_are_those_of_the_study_file(smallest: Path) -> None:
@@ -164,3 +171,16 @@ def test_tasks_and_builders_are_those_of_the_package() -> None:
 
 def test_malformed_studies_are_refused_in_words(tmp_path: Path) -> None:
     assert study_mutations.run(tmp_path, 500) == []
+
+
+def test_the_studies_of_the_page_are_valid(tmp_path: Path) -> None:
+    page = (tree.ROOT / "docs/studies.md").read_text()
+    found = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert len(found) == 2
+    for text in found:
+        path = tmp_path / "study.toml"
+        path.write_text(text)
+        load_study(path)
+    kinds = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    assert kinds == set(KINDS)
+    assert set(ready_studies()) == set(re.findall(r"`([a-z-]+)` \(", page.rpartition("## ")[2]))
