@@ -17,7 +17,7 @@ def manifest(**changed: object) -> Manifest:
         "name": "countries",
         "jobs": [
             Job("lens-tiny", packing=(3, 1), **job),
-            Job("trace-tiny", packing=(4,), **{**job, "analysis": "tracing"}),
+            Job("more-tiny", packing=(4,), **{**job, "settings": {"top_k": 3}}),
         ],
         "settings": {"name": "countries", "seed": 3},
         "models": [{"name": "tiny", "weights_sha256": "ab" * 32, "tokenizer_sha256": "cd" * 32}],
@@ -31,12 +31,11 @@ def manifest(**changed: object) -> Manifest:
 
 
 def table(item: str, off: float = 0.0) -> pd.DataFrame:
-    """Three layers: a token, a rank, a probability."""
+    """Three layers, as of the lens: a token, a rank, a probability."""
     base = len(item) / 100 + off
     texts = [f" {item}", "</b>", "\n"]
-    return pd.DataFrame(
-        {"layer": range(3), "token": texts, "rank": [3, 2, 1], "probability": [base, base + 0.1, base + 0.2]}
-    )
+    found = {"layer": range(3), "token": texts, "rank": [3, 2, 1], "final_probability": [base, base + 0.1, base + 0.2]}
+    return pd.DataFrame(found)
 
 
 def write(

@@ -124,14 +124,6 @@ def test_where_there_are_no_runs_that_is_said(run: Run, tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------------- merge
 
 
-def test_shards_become_one_run(run: Run, tmp_path: Path, whole: Path) -> None:
-    parts = [str(small_runs.write(tmp_path / f"part-{n}", small_runs.manifest(shard=(n, 2)))) for n in (1, 2)]
-    out = tmp_path / "merged"
-    code, printed, logged = run("merge", *parts, "--out", str(out))
-    assert (code, printed, logged) == (0, "", f"Run: {out} (8 of 8 items done)\n")
-    assert run("diff", str(whole), str(out))[0] == 0
-
-
 def test_a_shard_that_is_missing_is_named_and_nothing_written(run: Run, tmp_path: Path) -> None:
     part = small_runs.write(tmp_path / "part", small_runs.manifest(shard=(1, 2)))
     code, _, complaint = run("merge", str(part), "--out", str(tmp_path / "merged"))
@@ -156,7 +148,7 @@ def test_every_row_of_every_job_stands_in_a_csv(run: Run, whole: Path) -> None:
     page = Path(printed.strip())
     assert page == whole / "report" / "report.html"
     frame = pd.read_csv(page.parent / "lens-tiny.csv")
-    assert list(frame.columns) == ["item", "layer", "token", "rank", "probability"]
+    assert list(frame.columns) == ["item", "layer", "token", "rank", "final_probability"]
     assert len(frame) == 12
     assert list(dict.fromkeys(frame["item"])) == list(small_runs.ITEMS)
 

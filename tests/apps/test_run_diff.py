@@ -34,14 +34,14 @@ def test_a_run_equals_itself(run: Run, first: Path) -> None:
     code, printed, complaint = run("diff", str(first), str(first))
     assert (code, complaint) == (0, "")
     assert printed.endswith("No value differs by more than 0.\n")
-    assert [one.column for one in compared(first, first).columns] == ["token", "rank", "probability"]
+    assert [one.column for one in compared(first, first).columns] == ["token", "rank", "final_probability"]
 
 
 def test_the_largest_difference_of_a_column_is_found_and_where_it_is(run: Run, first: Path, tmp_path: Path) -> None:
     second = small_runs.write(
         tmp_path / "second", table=lambda item: small_runs.table(item, 0.25 if item == "Italy" else 0.0)
     )
-    found = column(compared(first, second), "probability")
+    found = column(compared(first, second), "final_probability")
     assert (found.cells, found.different, found.item) == (12, 3, "Italy")
     assert found.largest == pytest.approx(0.25)
     assert column(compared(first, second), "rank").different == 0
@@ -73,10 +73,10 @@ def test_where_no_column_tells_rows_apart_their_order_does(tmp_path: Path) -> No
 
 def test_what_is_no_number_on_one_side_alone_differs_without_bound(first: Path, tmp_path: Path) -> None:
     def broken(item: str) -> pd.DataFrame:
-        return small_runs.table(item).assign(probability=np.nan)
+        return small_runs.table(item).assign(final_probability=np.nan)
 
     second, third = (small_runs.write(tmp_path / name, table=broken) for name in ("second", "third"))
-    assert column(compared(first, second), "probability").largest == np.inf
+    assert column(compared(first, second), "final_probability").largest == np.inf
     assert compared(second, third).within(0)
 
 
@@ -87,11 +87,11 @@ def test_items_and_jobs_of_one_run_alone_are_named(run: Run, first: Path, tmp_pa
     second = small_runs.write(tmp_path / "second", small_runs.manifest(jobs=[less]))
     found = compare(interp.open_run(first), interp.open_run(second))
     assert found.jobs[0].only_ours == ("Côte d'Ivoire", "Japan")
-    assert found.only_ours == ("trace-tiny",)
+    assert found.only_ours == ("more-tiny",)
     code, printed, _ = run("diff", str(first), str(second))
     assert code == 3
     assert "Only in the first: Côte d'Ivoire, Japan" in printed
-    assert "Only in the first: job trace-tiny" in printed
+    assert "Only in the first: job more-tiny" in printed
 
 
 def test_settings_and_models_that_differ_are_shown_and_do_not_count(run: Run, first: Path, tmp_path: Path) -> None:
@@ -112,6 +112,6 @@ def test_jobs_of_two_models_are_paired_where_they_ask_the_same(first: Path, tmp_
     found = compare(interp.open_run(first), interp.open_run(second))
     assert [(job.ours, job.theirs) for job in found.jobs] == [
         ("lens-tiny", "lens-other"),
-        ("trace-tiny", "trace-other"),
+        ("more-tiny", "more-other"),
     ]
     assert found.within(0)

@@ -41,7 +41,7 @@ def test_failures_and_what_is_left_are_on_the_page(failed: "interp.Run") -> None
     page = report(failed, {"lens-tiny": drawn("lens")})
     slugs = [section.slug for section in page.sections]
     assert slugs == ["job-lens-tiny", "failures", "provenance"]
-    assert page.notes[0] == "Nothing yet of trace-tiny."
+    assert page.notes[0] == "Nothing yet of more-tiny."
     assert [tile.value for tile in page.highlights] == ["6 of 8", "2", "1", "2"]
     text = text_of(page)
     assert "no Italy here" in text
