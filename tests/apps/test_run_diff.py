@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import small_runs
-from interp.runs import Job
 
 import interp
 from interp.apps.run_diff import ColumnDifference, JobDifference, compare
+from interp.runs import Job
 
 Run = Callable[..., tuple[int, str, str]]
 
