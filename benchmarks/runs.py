@@ -61,7 +61,7 @@ def _compared(folder: Path, items: int, rows: int, packing: int) -> Row:
             return opened.read_row_group(group).slice(start, rows).to_pandas()
 
     assert len(started.item("item-000000")) == rows
-    found = medians({"ours": ours, "pyarrow": theirs}, 201)
+    found = medians({"ours": ours, "pyarrow": theirs}, 51)
     measured = f"{found['ours'] * 1e3:.2f} ms against {found['pyarrow'] * 1e3:.2f} ms"
     return Row(
         f"one of {items:,} items × {rows} rows, {packing} a batch", measured, found["ours"] / found["pyarrow"], 2

@@ -13,7 +13,7 @@ import tree
 from sample_runs import at_call, contents, frame, manifest, no_space, work
 
 import interp
-from interp.errors import StorageError
+from interp.errors import IntegrityError, StorageError
 from interp.runs import Job, Manifest, RunWriter, write_part
 
 
@@ -232,6 +232,16 @@ def test_damage_is_found_and_done_again(
     assert contents(folder) == undisturbed
     assert list(folder.rglob(".*partial*")) == []
     assert interp.open_run(folder).check() == []
+
+
+@pytest.mark.parametrize("damage", [drop_last_line, remove_ledger])
+def test_whole_lines_missing_from_a_finished_run_are_noticed(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    work(tmp_path)
+    damage(tmp_path)
+    run = interp.open_run(tmp_path)
+    for read in (run.status, run.errors, lambda: run.frame("lens")):
+        with pytest.raises(IntegrityError, match="is not what it was when the run was finished. Resume the run"):
+            read()
 
 
 def test_what_was_damaged_is_said_in_the_log(tmp_path: Path) -> None:
