@@ -95,7 +95,7 @@ def head_ablation(costing: Costing, asked: Asked) -> Work:
     """Heads taken away alone and together, each set beside others of its layers, from random texts."""
     heads = _components(asked.settings.get("heads", ["0.0"]))
     alone = asked.flag("alone", True) or len(heads) == 1
-    groups = {str(head): (head,) for head in heads} if alone else {}
+    groups: dict[str, tuple[Component, ...]] = {str(head): (head,) for head in heads} if alone else {}
     groups |= {"together": heads} if len(heads) > 1 else {}
     size, repeats = asked.number("seq_len", 25, least=2), asked.number("repeats", 2, least=2)
     length, texts = prefix(asked) + size * repeats, asked.number("n_seqs", 8, least=1)

@@ -14,6 +14,11 @@ from interp.models.walk import layer_of_join
 
 LOCAL = ("embed", "resid_pre", "q", "k", "v")
 """What depends, in the first layer, on one token alone."""
+TOUCHED = {
+    "k_by_head": ("hook_rot_q", "hook_attn_scores"),
+    "v_by_head": ("hook_pattern", "hook_z"),
+}
+"""Sites whose edits are functions that say of no position that they leave it alone, and what else they listen to."""
 TOKENS = ("pos", "query_pos", "key_pos")
 
 
@@ -42,18 +47,20 @@ def patching_cells(costing: Costing, asked: Asked, item: Item) -> list[Alike]:
     layers = asked.places("layers", sizes["layer"]) if "layer" in spec.axes else [0]
     window, cells = asked.number("window", 1, least=1), []
     for layer in layers if "layer" in swept else [min(layers)]:
-        first = layer_window(layer, window, sizes["layer"])[0] if window > 1 else layer
-        join = layer_of_join(spec.name(first), costing.points)
-        starts = _starts(asked, item, sites, swept, first)
-        cells += [Alike(others * count, join, start) for start, count in starts.items()]
+        around = layer_window(layer, window, sizes["layer"])
+        join = layer_of_join(spec.name(around[0]), costing.points)
+        starts = _starts(asked, item, sites, swept, around[0])
+        whole = bool(set(TOUCHED) & set(sites)) and sizes["layer"] - 1 in around
+        cells += [Alike(others * count, join, start, whole) for start, count in starts.items()]
     return cells
 
 
 def _swept(costing: Costing, asked: Asked, item: Item, cells: Sequence[Alike]) -> Work:
+    touched = [f"blocks.0.attn.{point}" for site in _sites(asked) for point in TOUCHED.get(site, ())]
     return costing.sweep(
         item.length,
         cells,
-        points=_points(costing, asked),
+        points=[*_points(costing, asked), *touched],
         budget=asked.number("budget", BUDGET),
         shortcuts=asked.flag("shortcuts", True),
     )
@@ -104,7 +111,7 @@ def tracing_sweep(costing: Costing, asked: Asked, item: Item) -> Work:
         for layer in range(count):
             first = window_of(kind, layer, window, count)[0]
             join = layer_of_join(f"blocks.{first}.{RESTORED[kind]}", costing.points)
-            cells += [Alike(1, join, start) for start in range(item.first, item.length)]
+            cells += [Alike(1, join, start) for start in range(first_place(asked, item), item.length)]
     names = [name for name in costing.points.resolve(_restored(asked)) if name.startswith("blocks.0.")]
     return costing.sweep(
         item.length,
@@ -114,6 +121,11 @@ def tracing_sweep(costing: Costing, asked: Asked, item: Item) -> Work:
         budget=asked.number("budget", BUDGET),
         shortcuts=asked.flag("shortcuts", True),
     )
+
+
+def first_place(asked: Asked, item: Item) -> int:
+    """Where cells begin: at the first position that differs, unless nothing is to be left out."""
+    return item.first if asked.flag("shortcuts", True) else 0
 
 
 def trace_rows(asked: Asked) -> int:
@@ -146,7 +158,8 @@ def _points(costing: Costing, asked: Asked) -> list[str]:
 
 
 def _restored(asked: Asked) -> list[str]:
-    return list(dict.fromkeys(f"blocks.*.{RESTORED[kind]}" for kind in asked.words("kinds", get_args(Kind))))
+    kinds = asked.words("kinds", get_args(Kind), get_args(Kind))
+    return list(dict.fromkeys(f"blocks.*.{RESTORED[kind]}" for kind in kinds))
 
 
 def _axis_sizes(costing: Costing, length: int) -> dict[str, int]:
@@ -158,17 +171,18 @@ def _axis_sizes(costing: Costing, length: int) -> dict[str, int]:
 
 def _starts(asked: Asked, item: Item, sites: Sequence[Site], swept: Sequence[str], layer: int) -> Mapping[int, int]:
     """First column → how many combinations of the swept token axes are computed from there on."""
-    own = {"k_by_head", "v_by_head"} & set(sites)
     local = layer == 0 and set(sites) <= set(LOCAL)
-    moved = [place for place in range(item.first, item.length) if not local or place in item.changed]
+    whole = bool(set(TOUCHED) & set(sites)) or not asked.flag("shortcuts", True)
+    here = range(0 if whole else item.first, item.length)
+    moved = [place for place in here if whole or not local or place in item.changed]
     chosen = set(asked.places("positions", item.length))
     if "key_pos" in swept:
         return _edges(item, asked.places("keys", item.length), chosen, "query_pos" in swept)
     if not {"pos", "query_pos"} & set(swept):
         acting = [place for place in moved if place in chosen] or [item.length - 1]
-        return {0 if own else acting[0]: 1}
+        return {0 if whole else acting[0]: 1}
     places = [place for place in moved if place in chosen]
-    return {0: len(places)} if own else dict.fromkeys(places, 1)
+    return {0: len(places)} if whole else dict.fromkeys(places, 1)
 
 
 def _edges(item: Item, keys: Sequence[int], queries: set[int], by_query: bool) -> Mapping[int, int]:

@@ -95,6 +95,18 @@ def load(
     return _build(_open(name, revision, progress), name, target_device, target_dtype, progress, revision)
 
 
+def load_checkpoint(
+    checkpoint: Checkpoint,
+    name: str,
+    *,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | str | None = None,
+    revision: str | None = None,
+) -> Transformer:
+    """Load what `open_checkpoint` opened under this name, without opening it a second time; else as `load`."""
+    return _build(checkpoint, name, resolved_device(device), _dtype(dtype), None, revision)
+
+
 def read_config(
     name_or_path: str | os.PathLike[str], *, revision: str | None = None, progress: Progress | None = None
 ) -> ModelConfig:

@@ -85,9 +85,15 @@ run_study(load_study(sys.argv[1]), sys.argv[2], workers=int(sys.argv[3]))
 
 
 def start(study: Path, out: Path, workers: int = 1) -> subprocess.Popen[bytes]:
-    """A process that runs the study."""
+    """A process that runs the study; what it says goes into a file beside the run."""
     command = [sys.executable, "-c", RUN, str(study), str(out), str(workers)]
-    return subprocess.Popen(command, cwd=tree.ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    with said_by(out).open("ab") as file:
+        return subprocess.Popen(command, cwd=tree.ROOT, stdout=file, stderr=subprocess.STDOUT)
+
+
+def said_by(out: Path) -> Path:
+    """Where the processes that run a study leave their words."""
+    return out.with_name(f"{out.name}.txt")
 
 
 def stop_after(process: subprocess.Popen[bytes], out: Path, lines: int, signal: int, pause: float = 0.0) -> bool:
@@ -128,11 +134,10 @@ def killed(study: Path, undisturbed: Path, run: Path, *, kills: int, seed: int) 
         process = start(study, run)
         wanted = max(moment, lines_of(run))
         if not stop_after(process, run, wanted, signal.SIGKILL, rng.uniform(0, 0.02)):
-            said = process.stdout.read().decode() if process.stdout else ""
-            complaints.append(f"the run ended before it could be killed at {wanted} lines: {said}")
+            complaints.append(f"the run ended before it could be killed at {wanted} lines")
     process = start(study, run)
     if process.wait():
-        complaints.append(process.stdout.read().decode() if process.stdout else "the last run failed")
+        complaints.append(said_by(run).read_text())
     complaints += [f"{item} of {job} was done twice" for job, item in done_twice(run)]
     ours, theirs = content(run), content(undisturbed)
     return complaints + [name for name in sorted({*ours, *theirs}) if ours.get(name) != theirs.get(name)]

@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator
-from pydantic_core import PydanticCustomError
 
 from interp.models.prompt_formats import PrefixPolicy
 
@@ -31,9 +30,9 @@ _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGEST_NAME - 1}}}", re.ASC
 NAME_RULE = f"a name of letters, digits, dots, hyphens and underscores, {LONGEST_NAME} at most, a letter or digit first"
 
 
-def refused(allowed: str) -> PydanticCustomError:
+def refused(allowed: str) -> ValueError:
     """The error of a value that a rule of ours refuses; `allowed` says what would have been taken."""
-    return PydanticCustomError("refused", "{allowed}", {"allowed": allowed})
+    return ValueError(allowed)
 
 
 def _name(value: object) -> str:

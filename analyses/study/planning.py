@@ -8,7 +8,8 @@ room for; it depends on nothing but lengths and configuration, and stands in the
 import hashlib
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from interp.analyses.costs import AnalysisCost
@@ -184,6 +185,8 @@ def _fresh(name: str, taken: set[str]) -> str:
 
 def _opened(spec: ModelSpec, key: str) -> Opened:
     checkpoint = open_checkpoint(spec.name, revision=spec.revision)
+    # weights are hashed, and a vocabulary is read, once for plan, manifest and model
+    checkpoint = replace(checkpoint, tokenizer=cache(checkpoint.tokenizer), sha256=cache(checkpoint.sha256))
     config, tokenizer = family_of(checkpoint).config(checkpoint), checkpoint.tokenizer()
     padded = None if tokenizer is None else tokenizer.padded_to(config.d_vocab)
     return Opened(spec, key, config, padded, checkpoint, str(resolved_device(spec.device)))

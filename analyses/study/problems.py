@@ -93,8 +93,8 @@ def _problem(found: Mapping[str, object], model: "type[BaseModel]", under: str) 
 
 def _allowed(kind: str, context: object, model: "type[BaseModel]", location: Sequence[str]) -> str:
     details = context if isinstance(context, Mapping) else {}
-    if kind == "refused":
-        return str(details["allowed"])
+    if kind == "value_error":  # a rule of ours: its error says what would have been taken
+        return str(details["error"])
     if kind == "literal_error":
         return f"one of {details['expected']}"
     limits = {"greater_than_equal": ("ge", "{} or more"), "less_than_equal": ("le", "{} or less")}

@@ -15,11 +15,12 @@ from pathlib import Path
 
 from interp.analyses.study.batches import Filled, Order, fill
 from interp.analyses.study.file import Study
-from interp.analyses.study.planning import StudyPlan, plan_study
+from interp.analyses.study.planning import Opened, StudyPlan, plan_study
 from interp.analyses.study.reading import study_of
 from interp.analyses.study.workers import Pool
 from interp.errors import Cancelled, FailuresError, IntegrityError
-from interp.models.loading import load
+from interp.models.loading import load_checkpoint
+from interp.models.transformer import Transformer
 from interp.runs import Batch, Failure, RunWriter, open_run
 
 
@@ -126,7 +127,8 @@ def run_plan(plan: StudyPlan, folder: str | Path, options: RunOptions) -> Outcom
 def _work_off(plan: StudyPlan, writer: RunWriter, pending: Sequence[Batch], options: RunOptions) -> None:
     """Compute the batches, model by model, and commit each as soon as it is there."""
     started = time.monotonic()
-    _check_failures(writer, options)
+    failed = 0 if options.retry_failed else writer.state.failed  # what is tried again gets another chance
+    _check_failures(failed, writer.folder, options)
     for _, batches in groupby(pending, key=lambda batch: plan.job(batch.job).model.key):
         mine = list(batches)
         model = plan.job(mine[0].job).model
@@ -137,7 +139,8 @@ def _work_off(plan: StudyPlan, writer: RunWriter, pending: Sequence[Batch], opti
                     writer.save_result(batch.job, item, result)
                 writer.commit(batch, filled.part, filled.failures)
                 _tell(writer, batch, filled.failures, options, time.monotonic() - started)
-                _check_failures(writer, options)
+                failed += len(filled.failures)
+                _check_failures(failed, writer.folder, options)
 
 
 def _computed(
@@ -150,12 +153,18 @@ def _computed(
         with Pool(min(options.workers, len(batches)), model.load_arguments, folder) as pool:
             yield from pool.computed(orders, options.cancelled)
         return
-    loaded = load(**model.load_arguments)
+    loaded = load_opened(model)
     for order in orders:
         _check_cancelled(options)
         yield order.batch, fill(loaded, order, folder, options.cancelled)
     del loaded
     gc.collect()
+
+
+def load_opened(opened: Opened) -> Transformer:
+    """The model itself, from the files that planning has opened."""
+    spec = opened.spec
+    return load_checkpoint(opened.checkpoint, spec.name, device=opened.device, dtype=spec.dtype, revision=spec.revision)
 
 
 def order_of(plan: StudyPlan, batch: Batch) -> Order:
@@ -171,11 +180,11 @@ def _check_cancelled(options: RunOptions) -> None:
         raise Cancelled("The study was stopped. What is done is kept; run it again to go on.")
 
 
-def _check_failures(writer: RunWriter, options: RunOptions) -> None:
-    if options.max_failures is not None and writer.state.failed > options.max_failures:
+def _check_failures(failed: int, folder: Path, options: RunOptions) -> None:
+    if options.max_failures is not None and failed > options.max_failures:
         raise FailuresError(
-            f"{writer.state.failed} items have failed, and {options.max_failures} may; why, tells "
-            f"{writer.folder / 'errors.jsonl'}. What is done is kept; mend the cause, then run it again, "
+            f"{failed} items have failed, and {options.max_failures} may; why, tells "
+            f"{folder / 'errors.jsonl'}. What is done is kept; mend the cause, then run it again, "
             "with more allowed or with failed items retried."
         )
 

@@ -27,6 +27,7 @@ from interp.apps.cli import (
     models,
     neurons,
     patch,
+    plan,
     points,
     report,
     run,
@@ -52,6 +53,7 @@ Examples:
   interp neurons "The capital of France is" --answer " Paris"
   interp patch --pairs ioi --site z
   interp points "blocks.0.attn.*"
+  interp plan llama-3.1-8b --context 32768 --users 16 --on h200
   interp run induction --out runs/induction              a study: many items, several models, resumable
   interp report runs/induction
 
@@ -109,6 +111,9 @@ app.command("neurons", epilog=neurons.EPILOG, short_help="Which neurons carry a 
 )
 app.command("patch", epilog=patch.EPILOG, short_help="What one value of another run would change.")(patch.patch)
 app.command("points", epilog=points.EPILOG, short_help="The hook points of a model.")(points.points)
+app.command("plan", epilog=plan.EPILOG, short_help="What a model or an analysis will take, before it is loaded.")(
+    plan.plan
+)
 app.command("run", epilog=run.RUN_EPILOG, short_help="A study: many items and models, in a run that survives.")(run.run)
 app.command("validate", epilog=run.VALIDATE_EPILOG, short_help="All that can be wrong with a study, before it runs.")(
     run.validate

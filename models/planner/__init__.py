@@ -18,6 +18,7 @@ from interp.models.planner.plan import plan_model as plan_model
 from interp.models.planner.plan import plans_figure as plans_figure
 from interp.models.planner.plan import plans_frame as plans_frame
 from interp.models.planner.points import point_shapes as point_shapes
+from interp.models.planner.reading import read_shape as read_shape
 from interp.models.planner.shape import Numbers as Numbers
 from interp.models.planner.speed import Speed as Speed
 from interp.models.planner.speed import this_machine as this_machine

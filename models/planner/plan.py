@@ -17,6 +17,7 @@ from interp.models.planner.flops import TokenFlops, token_flops
 from interp.models.planner.intensity import Step, decode_step, prefill_step
 from interp.models.planner.memory import ITEMSIZE, Serving, Sharing, head_sharing, kv_bytes, serving
 from interp.models.planner.parameters import Parameters, parameters
+from interp.models.planner.reading import read_shape
 from interp.models.planner.speed import Speed
 
 if TYPE_CHECKING:
@@ -182,9 +183,7 @@ def plan_model(
     efficiency: float = EFFICIENCY,
 ) -> ModelPlan:
     """The plan of a shape, of a preset, or of whatever `load` takes: only its configuration is read."""
-    from interp.models.loading import read_config
-
-    config = model if isinstance(model, ModelConfig) else read_config(model)
+    config = model if isinstance(model, ModelConfig) else read_shape(model)
     called = name or ("shape" if isinstance(model, ModelConfig) else os.fspath(model))
     known = None if on is None else known_accelerator(on)
     return ModelPlan(called, config, dtype, context, users, known, efficiency)

@@ -13,6 +13,7 @@ from interp.errors import LoadError, UsageError
 from interp.models.config import ModelConfig, MoEConfig
 
 VOCABULARY, CONTEXT, TOP_K = 32_000, 131_072, 2
+MOST, MOST_ANYTHING = {"layers": 10_000, "heads": 10_000, "kv_heads": 10_000}, 10**9
 
 
 def with_layers(config: ModelConfig, count: int) -> ModelConfig:
@@ -41,8 +42,9 @@ class Numbers:
 
     def __post_init__(self) -> None:
         for name, value in self.given.items():
-            if type(value) is not int or value < 1:
-                raise UsageError(f"{option(name)} is {value!r}; a whole number from 1 on was expected.")
+            most = MOST.get(name, MOST_ANYTHING)
+            if type(value) is not int or not 1 <= value <= most:
+                raise UsageError(f"{option(name)} is {value!r}; a whole number from 1 to {most:,} was expected.")
 
     @property
     def given(self) -> dict[str, int]:

@@ -52,12 +52,18 @@ def this_machine(model: Transformer | ModelConfig) -> Speed:
     return Speed(flops / computing, weight_bytes(config, FEW, itemsize, logits=False) / moving)
 
 
+def _narrower(config: ModelConfig) -> ModelConfig:
+    """Half as wide, with as many heads as that leaves."""
+    moe = config.moe and replace(config.moe, d_expert=-(-config.moe.d_expert // 2))
+    halved = {"d_model": -(-config.d_model // 2), "d_mlp": -(-config.d_mlp // 2)}
+    return replace(config, **halved, n_heads=max(1, config.n_heads // 2), n_kv_heads=1, moe=moe)  # type: ignore[arg-type]
+
+
 def _made_up(config: ModelConfig) -> Transformer:
     """Some layers of that shape whose weights are all alike, and a short vocabulary."""
     one = replace(with_layers(config, 1), d_vocab=256, n_ctx=min(config.n_ctx, 2048))
-    while weight_bytes(one, MANY) > MOST_BYTES and one.d_mlp > 1:
-        moe = None if one.moe is None else replace(one.moe, d_expert=max(1, one.moe.d_expert // 2))
-        one = replace(one, d_mlp=one.d_mlp // 2, moe=moe)
+    while weight_bytes(one, MANY) > MOST_BYTES:
+        one = _narrower(one)
     model = Transformer(with_layers(one, max(1, min(config.n_layers, MOST_BYTES // weight_bytes(one, MANY)))))
     for weight in model.weights().values():
         weight.fill_(0.01)  # numbers near nought would be slow

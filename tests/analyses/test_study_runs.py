@@ -13,7 +13,9 @@ import study_runs
 import torch
 
 from interp.analyses.study import load_study, merge_studies, plan_study, resume_study, run_study, running, summarise
+from interp.analyses.study.planning import Opened
 from interp.errors import Cancelled, FailuresError, IntegrityError, UsageError
+from interp.models.transformer import Transformer
 from interp.runs import Batch, open_run
 
 
@@ -59,7 +61,7 @@ def test_the_plan_of_batches_has_little_padding_and_stands_in_the_manifest(study
 
 def test_a_finished_run_loads_no_weights(study: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = study_runs.content(undisturbed)
-    monkeypatch.setattr(running, "load", lambda **_: pytest.fail("the weights were asked for"))
+    monkeypatch.setattr(running, "load_opened", lambda _: pytest.fail("the weights were asked for"))
     outcome = run_study(load_study(study), undisturbed)
     assert (outcome.done, outcome.resumed) == (60, 60)
     assert resume_study(undisturbed).resumed == 60
@@ -235,14 +237,14 @@ def test_failed_items_are_tried_again_when_asked(
 
 
 def test_numbers_that_are_none_fail_their_item(study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    load = running.load
+    load = running.load_opened
 
-    def spoilt(**arguments: object) -> object:
-        model = load(**arguments)  # type: ignore[arg-type]
+    def spoilt(opened: Opened) -> Transformer:
+        model = load(opened)
         model.weights()["embed.W_E"][model.tokenizer.encode("9")[0]] = torch.nan
         return model
 
-    monkeypatch.setattr(running, "load", spoilt)
+    monkeypatch.setattr(running, "load_opened", spoilt)
     outcome = run_study(load_study(study, ["data.1.count=1"]), tmp_path)
     errors = open_run(outcome.folder).errors()
     lens = errors[errors["job"].str.startswith("lens")]

@@ -47,7 +47,20 @@ def test_help_answers_before_anything_heavy_is_imported() -> None:
         command in done.stdout
         for command in (
             *("demo", "generate", "lens", "attribute", "induction", "heads", "trace", "knockout", "patch", "points"),
-            *("facts", "models", "neurons", "run", "validate", "resume", "status", "ls", "report", "diff", "merge"),
+            *(
+                "facts",
+                "models",
+                "neurons",
+                "plan",
+                "run",
+                "validate",
+                "resume",
+                "status",
+                "ls",
+                "report",
+                "diff",
+                "merge",
+            ),
         )
     )
 
@@ -74,6 +87,7 @@ def test_help_documents_the_exit_codes(run: Run) -> None:
         ("neurons",),
         ("patch",),
         ("points",),
+        ("plan",),
         ("facts", "list"),
         ("facts", "filter"),
         ("facts", "stats"),
