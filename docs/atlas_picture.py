@@ -1,6 +1,6 @@
 """Draw `docs/images/head-atlas.png`, the picture in `docs/analyses.md`, from an atlas that `interp heads` has saved.
 
-    interp heads --ablate-top 0 --out out && python docs/atlas_picture.py out/heads
+    interp heads --ablate-top 0 --out out && python docs/atlas_picture.py out
 
 Needs the development extra (playwright) and a Chromium on the path.
 """

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import tree
 
+from interp.apps.cli import main
+
 README = (tree.ROOT / "README.md").read_text()
 
 
@@ -91,6 +93,17 @@ def test_a_command_exists_and_knows_its_options(words: list[str]) -> None:
     printed = help_of(*names)
     assert f"interp {' '.join(names)}" in printed
     assert [word for word in words if word.startswith("--") and word not in printed] == []
+
+
+def test_the_study_runs_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = "capitals.toml"
+    Path(name).write_text(blocks("toml")[0])
+    shown = [words[1:] for words in commands("interp") if name in words or "runs/capitals" in words]
+    assert [words[0] for words in shown] == ["run", "run", "status", "report"]
+    assert [main([*words]) for words in shown] == [0, 0, 0, 0]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [name, "runs"]
+    assert Path("runs/capitals/report/report.html").exists()
 
 
 def test_the_options_named_in_the_text_are_those_of_a_model_command() -> None:

@@ -16,6 +16,7 @@ import interp
 from interp.apps.cli import (
     attribute,
     demo,
+    diff,
     facts,
     generate,
     heads,
@@ -28,12 +29,14 @@ from interp.apps.cli import (
     patch,
     plan,
     points,
+    report,
+    run,
+    runs,
     trace,
 )
-from interp.apps.cli.output import write_error
+from interp.apps.cli.output import speak_json, write_error
+from interp.apps.cli.signals import INTERRUPTED, TERMINATED, terminable
 from interp.errors import InterpError, PointError
-
-INTERRUPTED = 130
 
 EPILOG = """\b
 Examples:
@@ -51,18 +54,28 @@ Examples:
   interp patch --pairs ioi --site z
   interp points "blocks.0.attn.*"
   interp plan llama-3.1-8b --context 32768 --users 16 --on h200
+  interp run induction --out runs/induction              a study: many items, several models, resumable
+  interp report runs/induction
 
 \b
 Data goes to stdout, progress and messages to stderr.
 
 \b
+Defaults give way to a study file, that to the environment, and that to options: INTERP_MODEL, INTERP_DEVICE,
+INTERP_DTYPE, INTERP_PREFIX, INTERP_SEED, INTERP_OUT, INTERP_PROGRESS; INTERP_CACHE, INTERP_DEBUG.
+
+\b
 Exit codes:
-  0    done
+  0    complete
   1    internal error (run again with --debug to see where)
-  2    usage: an argument or an input cannot be used as given
+  2    usage: an argument, a study file or an input cannot be used as given
+  3    a run finished with failed items (--allow-failures makes it 0); `interp diff` found values that differ
   4    the model or the data could not be loaded
-  130  interrupted (Ctrl-C); nothing half-written is left behind
+  5    integrity: a hash does not fit, a result holds no numbers, or what is resumed is not what was begun
+  6    a run stopped because too many items failed (--max-failures)
+  130  interrupted (Ctrl-C); nothing half-written is left behind, and a run can be resumed
   141  whoever read the output stopped reading (as in `interp points | head`)
+  143  terminated (SIGTERM), otherwise as 130
 """
 
 app = typer.Typer(
@@ -101,6 +114,16 @@ app.command("points", epilog=points.EPILOG, short_help="The hook points of a mod
 app.command("plan", epilog=plan.EPILOG, short_help="What a model or an analysis will take, before it is loaded.")(
     plan.plan
 )
+app.command("run", epilog=run.RUN_EPILOG, short_help="A study: many items and models, in a run that survives.")(run.run)
+app.command("validate", epilog=run.VALIDATE_EPILOG, short_help="All that can be wrong with a study, before it runs.")(
+    run.validate
+)
+app.command("resume", epilog=run.RESUME_EPILOG, short_help="Go on with a run that was stopped.")(run.resume)
+app.command("status", epilog=runs.STATUS_EPILOG, short_help="How far a run is.")(runs.status)
+app.command("ls", epilog=runs.LS_EPILOG, short_help="The runs below a folder.")(runs.list_runs)
+app.command("report", epilog=report.EPILOG, short_help="A run as one page, and its tables as CSV.")(report.report)
+app.command("diff", epilog=diff.EPILOG, short_help="What two runs differ in: settings, versions, values.")(diff.diff)
+app.command("merge", epilog=runs.MERGE_EPILOG, short_help="The shards of one study as one run.")(runs.merge)
 app.add_typer(facts.app, name="facts", help="Facts, and which of them a model knows.")
 app.add_typer(models.app, name="models", help="List, fetch and describe models.")
 
@@ -128,10 +151,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a token that the terminal cannot write is no reason to stop
     debug = "--debug" in arguments or os.environ.get("INTERP_DEBUG", "0") not in ("", "0")
+    speak_json(False)
+    with terminable() as stop:
+        code = _coded(arguments, debug)
+        return _stopped(stop.code) if code == INTERRUPTED else code
+
+
+def _coded(arguments: list[str], debug: bool) -> int:
+    """Run a command; whatever it raises is told, and has a code."""
     try:
         return _run(arguments)
     except KeyboardInterrupt:
-        return _interrupted()
+        return INTERRUPTED
     except InterpError as error:
         if debug:
             traceback.print_exc()
@@ -146,8 +177,7 @@ def _run(arguments: list[str]) -> int:
     try:
         command.main(args=arguments, prog_name="interp")
     except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        return _interrupted() if code == INTERRUPTED else code
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
     return 0
 
 
@@ -156,9 +186,9 @@ def _hint(error: InterpError) -> str:
     return " On the command line, `interp points` lists them." if isinstance(error, PointError) else ""
 
 
-def _interrupted() -> int:
-    write_error("Interrupted.", label="")
-    return INTERRUPTED
+def _stopped(code: int) -> int:
+    write_error("Terminated." if code == TERMINATED else "Interrupted.", label="")
+    return code
 
 
 def _internal(error: Exception, debug: bool) -> int:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from interp.apps.cli.options import DEFAULT_MODEL, Common, with_common
+from interp.apps.cli.options import DEFAULT_MODEL, AsJson, Common, Debug, Quiet, with_common
 
 if TYPE_CHECKING:
     import torch
@@ -40,10 +40,6 @@ Examples:
 """
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, and nothing else, to stdout.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no messages, errors only.")]
-Debug = Annotated[bool, typer.Option("--debug", hidden=True)]
 
 
 @app.command("list", epilog=LIST_EPILOG, short_help="Models that can be loaded by name, and presets.")

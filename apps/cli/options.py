@@ -1,6 +1,7 @@
-"""The options that all model commands share, declared once.
+"""The options that all model commands share, declared once, and those of commands that run a study.
 
-A command asks for them with one parameter, `common: Common`; `with_common` spells them out for typer.
+A command asks for them with one parameter, `common: Common`; `with_common` spells them out for typer. What is not
+given on the command line comes from the environment, where the option names a variable.
 """
 
 import functools
@@ -16,6 +17,11 @@ DEFAULT_MODEL = "smollm2-135m"
 
 Prefix = Literal["doc", "none", "chat"]
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
+ProgressMode = Literal["auto", "json", "plain", "none"]
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, and nothing else, to stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no messages, errors only.")]
+Debug = Annotated[bool, typer.Option("--debug", hidden=True)]
 
 Occurrence = Annotated[
     int | None,
@@ -32,7 +38,13 @@ class Common:
     """What every model command can be told."""
 
     model: Annotated[
-        str, typer.Option("--model", "-m", help="A known name, a folder, a .gguf file or a Hugging Face Hub id.")
+        str,
+        typer.Option(
+            "--model",
+            "-m",
+            help="A known name, a folder, a .gguf file or a Hugging Face Hub id.",
+            envvar="INTERP_MODEL",
+        ),
     ] = DEFAULT_MODEL
     revision: Annotated[
         str | None,
@@ -40,21 +52,63 @@ class Common:
     ] = None
     device: Annotated[
         str | None,
-        typer.Option(help="cpu, cuda, cuda:1 or mps; without it, the best that is there.", show_default=False),
+        typer.Option(
+            help="cpu, cuda, cuda:1 or mps; without it, the best that is there.",
+            show_default=False,
+            envvar="INTERP_DEVICE",
+        ),
     ] = None
-    dtype: Annotated[Dtype | None, typer.Option(help="Number format of the weights.", show_default="float32")] = None
+    dtype: Annotated[
+        Dtype | None,
+        typer.Option(help="Number format of the weights.", show_default="float32", envvar="INTERP_DTYPE"),
+    ] = None
     prefix: Annotated[
-        Prefix, typer.Option(help="What stands before the text: the document separator, nothing, or the chat opening.")
+        Prefix,
+        typer.Option(
+            help="What stands before the text: the document separator, nothing, or the chat opening.",
+            envvar="INTERP_PREFIX",
+        ),
     ] = "doc"
-    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document, and nothing else, to stdout.")] = (
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.", envvar="INTERP_SEED")] = 0
+    as_json: AsJson = False
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for the run: results, tables, figures, provenance.", show_default=False, envvar="INTERP_OUT"
+        ),
+    ] = None
+    quiet: Quiet = False
+    debug: Debug = False
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What every command that runs a study, or goes on with one, can be told."""
+
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Processes that work at the same time.", show_default="1")
+    ] = None
+    max_failures: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="Stop with code 6 when more items fail.", show_default="no limit"),
+    ] = None
+    allow_failures: Annotated[bool, typer.Option("--allow-failures", help="End with code 0 even if items failed.")] = (
         False
     )
-    out: Annotated[
-        Path | None, typer.Option(help="Folder to save the result and its figure in.", show_default=False)
-    ] = None
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no messages, errors only.")] = False
-    debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Try the items that failed before once more.")
+    ] = False
+    progress: Annotated[
+        ProgressMode,
+        typer.Option(
+            help="On stderr: bars on a terminal and lines elsewhere, lines, one JSON object a line, or nothing.",
+            envvar="INTERP_PROGRESS",
+        ),
+    ] = "auto"
+    as_json: AsJson = False
+    quiet: Quiet = False
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="A line for every batch.")] = False
+    debug: Debug = False
 
 
 def with_common(*leave_out: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -62,16 +116,21 @@ def with_common(*leave_out: str) -> Callable[[Callable[..., None]], Callable[...
 
     Fields in `leave_out` get no option, for commands on which they would have no effect, and keep their default.
     """
+    return with_options(Common, "common", *leave_out)
+
+
+def with_options(kind: type, keyword: str, *leave_out: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Turn `command(..., keyword: kind)` into a command with one option for every field of a dataclass."""
 
     def spell_out(command: Callable[..., None]) -> Callable[..., None]:
-        parameters = [*_own_parameters(command), *_shared_parameters(leave_out)]
-        shared = {field.name for field in fields(Common)}
+        parameters = [*_own_parameters(command, keyword), *_shared_parameters(kind, leave_out)]
+        shared = {field.name for field in fields(kind)}
 
         @functools.wraps(command)
         def spelled_out(**given: object) -> None:
             own = {name: value for name, value in given.items() if name not in shared}
             chosen = {name: value for name, value in given.items() if name in shared}
-            command(**own, common=Common(**chosen))  # type: ignore[arg-type]
+            command(**own, **{keyword: kind(**chosen)})
 
         spelled_out.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         spelled_out.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -98,18 +157,18 @@ def name_of(parameter: Any) -> str:
     return str(parameter.opts[0] if parameter.param_type_name == "option" else parameter.name.upper())
 
 
-def _own_parameters(command: Callable[..., None]) -> list[inspect.Parameter]:
+def _own_parameters(command: Callable[..., None], keyword: str) -> list[inspect.Parameter]:
     hints = get_type_hints(command, include_extras=True)
     parameters = inspect.signature(command).parameters.values()
-    own = [parameter for parameter in parameters if parameter.name != "common"]
+    own = [parameter for parameter in parameters if parameter.name != keyword]
     return [parameter.replace(annotation=hints[parameter.name], kind=parameter.KEYWORD_ONLY) for parameter in own]
 
 
-def _shared_parameters(leave_out: tuple[str, ...]) -> list[inspect.Parameter]:
-    hints = get_type_hints(Common, include_extras=True)
+def _shared_parameters(shared: type, leave_out: tuple[str, ...]) -> list[inspect.Parameter]:
+    hints = get_type_hints(shared, include_extras=True)
     kind = inspect.Parameter.KEYWORD_ONLY
     return [
         inspect.Parameter(field.name, kind, default=field.default, annotation=hints[field.name])
-        for field in fields(Common)
+        for field in fields(shared)
         if field.name not in leave_out
     ]

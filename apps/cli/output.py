@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,8 @@ UNBROKEN = 32  # wider values may wrap
 PIPE_WIDTH = 160
 GAP = 3  # what parts a column from the next, at most
 BROKEN_PIPE = 141  # what a shell reports for a program that its reader left, as in `interp points | head`
+
+_json_lines: ContextVar[bool] = ContextVar("json_lines", default=False)
 
 
 def write_data(text: str) -> None:
@@ -63,16 +66,37 @@ def plain(value: object) -> object:
     return plain(tolist()) if tolist is not None else str(value)
 
 
+def speak_json(on: bool) -> None:
+    """From here on, every line of stderr is one JSON object (or a line of text again)."""
+    _json_lines.set(on)
+
+
+def write_event(event: str, **facts: object) -> None:
+    """Write one JSON object as a line of stderr: `{"event": ..., ...}`."""
+    _to_stderr(json.dumps(plain({"event": event, **facts}), ensure_ascii=False, allow_nan=False))
+
+
 def write_message(text: str) -> None:
-    """Write a line of log to stderr; a closed stderr is nobody's concern."""
-    with contextlib.suppress(BrokenPipeError, ValueError):
-        sys.stderr.write(text + "\n")
-        sys.stderr.flush()
+    """Write a line of log to stderr."""
+    if _json_lines.get():
+        write_event("message", text=text)
+    else:
+        _to_stderr(text)
 
 
 def write_error(text: str, label: str = "Error: ") -> None:
     """Write the one message that says what went wrong."""
-    write_message(f"{label}{text}")
+    if _json_lines.get():
+        write_event("error", text=f"{label}{text}")
+    else:
+        _to_stderr(f"{label}{text}")
+
+
+def _to_stderr(line: str) -> None:
+    """A closed stderr is nobody's concern."""
+    with contextlib.suppress(BrokenPipeError, ValueError):
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
 
 
 def show(*parts: "RenderableType") -> None:

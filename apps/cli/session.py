@@ -1,12 +1,13 @@
 """What the model commands share: loading with progress, and handing over a result in the form that was asked for."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from interp.apps.cli.options import Common
-from interp.apps.cli.output import check_folder, show, staged, write_json, write_message
+from interp.apps.cli.output import check_folder, show, write_json, write_message
 from interp.apps.cli.progress import Progress, step
 from interp.errors import UsageError
 
@@ -31,13 +32,21 @@ def check_text(text: str) -> None:
 def load_model(common: Common) -> "Transformer":
     """The model that the options name, with its progress on stderr; an --out that cannot be used is refused before."""
     if common.out is not None:
-        check_folder(common.out)
+        check_out(common.out)
     with working(f"Loading {common.model}", common) as progress:
         import interp
 
         return interp.load(
             common.model, device=common.device, dtype=common.dtype, revision=common.revision, progress=progress
         )
+
+
+def check_out(out: Path) -> None:
+    """Raises `UsageError` if no run can be written there: to be asked before work whose result would be lost."""
+    from interp.runs import check_target
+
+    check_folder(out)
+    check_target(out)
 
 
 def check_ablate_top(model: "Transformer", count: int) -> None:
@@ -89,30 +98,32 @@ def deliver(
     """
     others = others or {}
     results = {name: result, **{other: further for other, (further, _) in others.items()}}
-    saved = save(results, common.out) if common.out is not None else []
+    if common.out is not None:
+        save(results, common.out)
     if common.as_json:
         told = {other: _told(further, rows) for other, (further, rows) in others.items()}
         more = {"results": told, "notes": notes}
-        write_json({**document(result, table, saved), **{name: part for name, part in more.items() if part}})
+        saved = None if common.out is None else str(common.out)
+        write_json({**_told(result, table), "saved": saved, **{name: part for name, part in more.items() if part}})
         return
     show(*parts)
-    if saved and not common.quiet:
-        write_message(f"Saved {', '.join(str(path) for path in saved)}")
+    if common.out is not None and not common.quiet:
+        write_message(f"Saved {common.out}; `interp report {shlex.quote(str(common.out))}` writes it as a page")
 
 
-def save(results: "Mapping[str, Result]", out: Path) -> list[Path]:
-    """Write `out/<name>/` (the result) and `out/<name>.html` (its figure) for each name: all of them or none."""
-    with staged(out) as stage:
-        for name, result in results.items():
-            result.save(stage / name)
-            page = stage / f"{name}.html"
-            result.figure().write_html(page, include_plotlyjs=True, config={"displaylogo": False})
-    return [out / path for name in results for path in (name, f"{name}.html")]
+def save(results: "Mapping[str, Result]", out: Path) -> None:
+    """Write a run directory: one job for each result, with the result itself, its table and its figure; all or nothing.
 
+    An earlier run of single analyses in the same place is replaced.
+    """
+    from interp.runs import record
 
-def document(result: "Result", table: "pd.DataFrame", saved: Sequence[Path]) -> Mapping[str, object]:
-    """A result as one JSON document."""
-    return {**_told(result, table), "saved": saved}
+    record(
+        out,
+        results,
+        analysis=next(iter(results)),
+        settings={name: result.settings for name, result in results.items()},
+    )
 
 
 def left_out_lines(result: "Result") -> list[str]:

@@ -8,7 +8,8 @@ from interp.apps.report.content import TOKEN_CLOSE, TOKEN_OPEN, Column, ColumnKi
 
 VISIBLE = {"\n": "↵", "\r": "↵", "\t": "⇥"}
 LONG_TOKEN = 30
-NUMERIC: frozenset[ColumnKind] = frozenset({"whole", "number", "signed", "percent", "bar"})
+LONG_TEXT = 70  # letters of a text in a cell from which it may wrap; a hash stays whole
+NUMERIC: frozenset[ColumnKind] = frozenset({"whole", "number", "general", "signed", "percent", "bar"})
 
 
 def prose(text: str) -> str:
@@ -40,7 +41,9 @@ def cell(value: object, column: Column) -> str:
     if column.kind == "flag":
         return f"<td>{'yes' if value else 'no'}</td>"
     if column.kind not in NUMERIC:
-        return f"<td>{html.escape(_visible(str(value)))}</td>"
+        text = _visible(str(value))
+        wide = ' class="wide"' if len(text) > LONG_TEXT else ""
+        return f"<td{wide}>{html.escape(text)}</td>"
     number = float(value)  # type: ignore[arg-type]
     if column.kind == "bar":
         style = f"--share:{_bar_width(number):.4f}"
@@ -53,6 +56,8 @@ def written(number: float, kind: ColumnKind) -> str:
 
     >>> written(0.75213, "percent"), written(1234, "whole"), written(-0.5, "signed"), written(0.00001, "percent")
     ('75.2 %', '1,234', '−0.500', '< 0.1 %')
+    >>> written(-0.000123456, "general"), written(1234.5678, "general")
+    ('−0.0001235', '1235')
     """
     if math.isnan(number):
         return "–"
@@ -60,7 +65,7 @@ def written(number: float, kind: ColumnKind) -> str:
         return f"{round(number):,}"
     if kind in ("percent", "bar"):
         return "< 0.1 %" if 0 < number < 0.001 else f"{100 * number:.1f} %"
-    text = f"{number:+.3f}" if kind == "signed" else f"{number:.3f}"
+    text = {"signed": f"{number:+.3f}", "general": f"{number:.4g}"}.get(kind, f"{number:.3f}")
     return text.replace("-", "−")
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 TOKEN_OPEN, TOKEN_CLOSE = "\ue000", "\ue001"  # private-use characters: no font draws them, no text holds them
 
-ColumnKind = Literal["text", "token", "whole", "number", "signed", "percent", "bar", "flag"]
+ColumnKind = Literal["text", "token", "whole", "number", "general", "signed", "percent", "bar", "flag"]
 
 
 def token(text: str) -> str:
@@ -24,7 +24,10 @@ def token(text: str) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """How one column of a table is headed and written; `bar` is a probability with a bar behind it."""
+    """How one column of a table is headed and written; `bar` is a probability with a bar behind it.
+
+    `number` has three decimals, `general` four digits that count.
+    """
 
     heading: str
     kind: ColumnKind = "text"
@@ -32,9 +35,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers: `frame` is what the Parquet file holds, `columns` says which of it the page shows and how.
+    """Numbers: `frame` is what the page can show, `columns` says which of it and how.
 
     `first` rows stand open on the page, the rest folds; rows where the boolean column `emphasis` is true stand out.
+    `file` is where all of the table lies beside the page: `tables/NAME.parquet` if it is not said.
     """
 
     name: str
@@ -43,6 +47,7 @@ class Table:
     columns: Mapping[str, Column]
     first: int | None = None
     emphasis: str | None = None
+    file: str | None = None
 
 
 @dataclass(frozen=True)
@@ -64,16 +69,22 @@ class Code:
 
 @dataclass(frozen=True)
 class Section:
-    """One question: what was done, in words for a newcomer; figures and tables; what they do not show."""
+    """One question: what was done, in words for a newcomer; figures and tables; what they do not show.
+
+    Texts that are empty, and code that is None, are left out. `lines` are findings of a line each. `eyebrow` stands
+    small above the title; without it, the number of the question does.
+    """
 
     slug: str
     title: str
     question: str
-    explanation: str
-    finding: str
-    blocks: Sequence[Figure | Table]
-    not_shown: str
-    code: Code
+    explanation: str = ""
+    finding: str = ""
+    lines: Sequence[str] = ()
+    blocks: Sequence[Figure | Table] = ()
+    not_shown: str = ""
+    code: Code | None = None
+    eyebrow: str | None = None
 
 
 @dataclass(frozen=True)
@@ -88,7 +99,7 @@ class Highlight:
 
 @dataclass(frozen=True)
 class Report:
-    """A whole page."""
+    """A whole page. `facts` stand in the first card, which `card` heads; `notes` in the last."""
 
     title: str
     lead: str
@@ -96,6 +107,7 @@ class Report:
     facts: Sequence[tuple[str, str]]
     sections: Sequence[Section]
     notes: Sequence[str] = field(default_factory=tuple)
+    card: str = "The model"
 
     def tables(self) -> dict[str, Table]:
         """Every table of every section, by name."""

@@ -37,7 +37,7 @@ def render(report: Report) -> str:
 </header>
 <main>
 {_navigation(report.sections)}
-{_model_card(report.facts)}
+{_card(report.card, report.facts)}
 {sections}
 {_notes(report.notes)}
 </main>
@@ -63,12 +63,12 @@ def _navigation(sections: Sequence[Section]) -> str:
     return f'<nav aria-label="Contents"><ol>{"".join(links)}</ol></nav>'
 
 
-def _model_card(facts: Sequence[tuple[str, str]]) -> str:
+def _card(title: str, facts: Sequence[tuple[str, str]]) -> str:
     rows = [
         f"<div{_WIDE if len(value) > WIDE_FACT else ''}><dt>{prose(name)}</dt><dd>{prose(value)}</dd></div>"
         for name, value in sorted(facts, key=lambda fact: len(fact[1]) > WIDE_FACT)
     ]
-    return f'<section class="card" id="model"><h2>The model</h2><dl class="facts">{"".join(rows)}</dl></section>'
+    return f'<section class="card" id="model"><h2>{prose(title)}</h2><dl class="facts">{"".join(rows)}</dl></section>'
 
 
 def _section(number: int, section: Section) -> str:
@@ -76,16 +76,30 @@ def _section(number: int, section: Section) -> str:
         _figure(f"{section.slug}-{place}", block) if isinstance(block, Figure) else _table(block)
         for place, block in enumerate(section.blocks)
     ]
-    return f"""<section class="card" id="{html.escape(section.slug)}">
-<p class="eyebrow">Question {number}</p>
-<h2>{prose(section.title)}</h2>
-<p class="question">{prose(section.question)}</p>
-<p>{prose(section.explanation)}</p>
-<p class="finding"><b>Found.</b> {prose(section.finding)}</p>
-{"".join(blocks)}
-<aside class="caution"><b>What this does not show.</b> {prose(section.not_shown)}</aside>
-{_code(section.code)}
-</section>"""
+    eyebrow = f"Question {number}" if section.eyebrow is None else section.eyebrow
+    parts = [
+        f'<p class="eyebrow">{prose(eyebrow)}</p>',
+        f"<h2>{prose(section.title)}</h2>",
+        _said('<p class="question">{}</p>', section.question),
+        _said("<p>{}</p>", section.explanation),
+        _said('<p class="finding"><b>Found.</b> {}</p>', section.finding),
+        _lines(section.lines),
+        *blocks,
+        _said('<aside class="caution"><b>What this does not show.</b> {}</aside>', section.not_shown),
+        "" if section.code is None else _code(section.code),
+    ]
+    inside = "\n".join(part for part in parts if part)
+    return f'<section class="card" id="{html.escape(section.slug)}">\n{inside}\n</section>'
+
+
+def _said(form: str, text: str) -> str:
+    """A text in its place; nothing where there is none."""
+    return form.format(prose(text)) if text else ""
+
+
+def _lines(lines: Sequence[str]) -> str:
+    """What was found, a line each, the first one before the others."""
+    return f'<pre class="found">{"<br>".join(prose(line) for line in lines)}</pre>' if lines else ""
 
 
 def _figure(name: str, block: Figure) -> str:
@@ -109,7 +123,8 @@ def _table(block: Table) -> str:
     opened = _rows(head, rows[:shown])
     rest = rows[shown:]
     folded = f"<details><summary>{len(rest)} more rows</summary>{_rows(head, rest)}</details>" if rest else ""
-    source = f'<span class="source">tables/{html.escape(block.name)}.parquet</span>'
+    file = f"tables/{block.name}.parquet" if block.file is None else block.file
+    source = f'<span class="source">{html.escape(file)}</span>'
     return f'<div class="numbers"><p class="caption">{prose(block.caption)} {source}</p>{opened}{folded}</div>'
 
 

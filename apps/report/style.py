@@ -79,6 +79,8 @@ dd { margin: 0; font-weight: 550; overflow-wrap: anywhere; font-variant-numeric:
 .finding { border-left: 4px solid var(--found-line); background: var(--found-soft); padding: 10px 16px;
   border-radius: 0 10px 10px 0; }
 .finding b { color: var(--found); }
+pre.found { border: 0; border-left: 4px solid var(--found-line); background: var(--found-soft);
+  border-radius: 0 10px 10px 0; padding: 10px 16px; white-space: pre-wrap; overflow-wrap: anywhere; }
 .caution { border-left: 4px solid var(--caution-line); background: var(--caution-soft); padding: 10px 16px;
   border-radius: 0 10px 10px 0;
   margin: 22px 0 16px; max-width: none; }
@@ -95,6 +97,7 @@ th { text-align: left; font-weight: 600; color: var(--ink-soft); padding: 7px 14
   border-bottom: 1px solid var(--line);
   vertical-align: bottom; }
 td { padding: 5px 14px 5px 0; border-bottom: 1px solid var(--grid); vertical-align: middle; white-space: nowrap; }
+td.wide { white-space: normal; min-width: 320px; }
 tr.strong td { font-weight: 650; }
 tr.strong td:first-child { box-shadow: inset 3px 0 0 var(--accent); padding-left: 10px; }
 .num { font-variant-numeric: tabular-nums; }

@@ -47,7 +47,20 @@ def test_help_answers_before_anything_heavy_is_imported() -> None:
         command in done.stdout
         for command in (
             *("demo", "generate", "lens", "attribute", "induction", "heads", "trace", "knockout", "patch", "points"),
-            *("facts", "models", "neurons", "plan"),
+            *(
+                "facts",
+                "models",
+                "neurons",
+                "plan",
+                "run",
+                "validate",
+                "resume",
+                "status",
+                "ls",
+                "report",
+                "diff",
+                "merge",
+            ),
         )
     )
 
@@ -56,7 +69,7 @@ def test_help_documents_the_exit_codes(run: Run) -> None:
     code, printed, _ = run("--help")
     assert code == 0
     assert [line.split()[0] for line in printed.partition("Exit codes:")[2].splitlines() if line.strip()] == [
-        "0", "1", "2", "4", "130", "141",
+        "0", "1", "2", "3", "4", "5", "6", "130", "141", "143",
     ]  # fmt: skip
 
 
@@ -84,6 +97,14 @@ def test_help_documents_the_exit_codes(run: Run) -> None:
         ("models", "show"),
         ("models", "pull"),
         ("models", "verify"),
+        ("run",),
+        ("validate",),
+        ("resume",),
+        ("status",),
+        ("ls",),
+        ("report",),
+        ("diff",),
+        ("merge",),
     ],
 )
 def test_every_command_shows_an_example_of_itself(run: Run, words: tuple[str, ...]) -> None:
@@ -355,13 +376,13 @@ def test_out_saves_the_result_and_its_figure(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "new" / "folder"
     code, _, logged = run("lens", "The Eiffel Tower", "--out", str(folder))
     assert code == 0
-    assert str(folder / "lens.html") in logged
-    result = LensResult.load(folder / "lens")
+    assert logged.splitlines()[-1] == f"Saved {folder}; `interp report {folder}` writes it as a page"
+    result = LensResult.load(folder)
     assert list(result["token"]) == ["<|endoftext|>", "The", " E", "iffel", " Tower"]
-    assert "plotly" in (folder / "lens.html").read_text(encoding="utf-8").lower()
-    assert sorted(path.name for path in folder.iterdir()) == ["lens", "lens.html"]
+    assert "plotly" in (folder / "figures/lens.html").read_text(encoding="utf-8").lower()
+    assert interp.open_run(folder).status().state == "finished"
     assert run("lens", "The Louvre", "--out", str(folder))[0] == 0
-    assert list(LensResult.load(folder / "lens")["token"]) != list(result["token"])
+    assert list(LensResult.load(folder)["token"]) != list(result["token"])
 
 
 @pytest.mark.usefixtures("loaded")
@@ -391,9 +412,9 @@ def test_a_trace_shows_every_token_and_saves_every_cell(run: Run, tmp_path: Path
     assert shown[0].split()[1:] == ["–", "+0.000", "–", shown[0].split()[-1]]
     assert len(shown[3].split()[-1]) > 10, "the bar of the early site"
     assert CausalTrace.caution in printed
-    result = CausalTrace.load(tmp_path / "trace")
+    result = CausalTrace.load(tmp_path)
     assert result.settings["samples"] == 1
-    assert "plotly" in (tmp_path / "trace.html").read_text(encoding="utf-8").lower()
+    assert "plotly" in (tmp_path / "figures/trace.html").read_text(encoding="utf-8").lower()
 
 
 @pytest.mark.usefixtures("loaded")
@@ -455,10 +476,10 @@ def test_patching_shows_the_strongest_cells_and_saves_all(run: Run, tmp_path: Pa
     assert Patching.caution in printed
     rows = [line.split() for line in printed.splitlines() if line[:1].isdigit() and "pairs" not in line]
     assert len(rows) == 3
-    result = Patching.load(tmp_path / "patch")
+    result = Patching.load(tmp_path)
     assert result.over == ("layer", "pos")
     assert rows[0][:2] == [str(result.ranked(1)[axis][0]) for axis in ("layer", "pos")]
-    assert "plotly" in (tmp_path / "patch.html").read_text(encoding="utf-8").lower()
+    assert "plotly" in (tmp_path / "figures/patch.html").read_text(encoding="utf-8").lower()
 
 
 def test_the_built_in_pairs_are_those_of_the_builders() -> None:

@@ -22,10 +22,10 @@ def test_the_strongest_parts_of_a_prompt_are_shown_and_all_of_them_saved(run: Ru
     assert "3 of 301 parts." in printed
     assert "add up to it within" in printed
     assert Attribution.caution in printed
-    result = Attribution.load(tmp_path / "out/attribution")
+    result = Attribution.load(tmp_path / "out")
     assert len(result["mean"]) == 301
     assert result.worst_error < 1e-4
-    assert "plotly" in (tmp_path / "out/attribution.html").read_text(encoding="utf-8").lower()
+    assert "plotly" in (tmp_path / "out/figures/attribution.html").read_text(encoding="utf-8").lower()
 
 
 @pytest.mark.usefixtures("loaded")
@@ -60,9 +60,7 @@ def test_facts_of_a_file_are_averaged(run: Run, tmp_path: Path) -> None:
     assert code == 0
     assert "mean over 2 prompts" in printed
     assert "1 of 3 facts are left out" in printed
-    assert FactAttribution.load(tmp_path / "out/attribution").excluded == {
-        "capital/Germany": "the model says ' Berlin'"
-    }
+    assert FactAttribution.load(tmp_path / "out").excluded == {"capital/Germany": "the model says ' Berlin'"}
 
 
 @pytest.mark.usefixtures("unloadable")

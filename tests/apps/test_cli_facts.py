@@ -64,8 +64,8 @@ def test_filtering_shows_what_the_model_says_and_saves_every_fact(run: Run, file
     assert "1 of 2 (50%" in printed
     assert "Skipped odd/Fin: the subject 'Fin' shares a token" in printed
     assert KnownFacts.caution in printed
-    assert KnownFacts.load(tmp_path / "out/facts")["known"].tolist() == [True, False]
-    assert "plotly" in (tmp_path / "out/facts.html").read_text(encoding="utf-8").lower()
+    assert KnownFacts.load(tmp_path / "out")["known"].tolist() == [True, False]
+    assert "plotly" in (tmp_path / "out/figures/facts.html").read_text(encoding="utf-8").lower()
 
 
 @pytest.mark.usefixtures("loaded")

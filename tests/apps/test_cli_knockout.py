@@ -37,9 +37,9 @@ def test_facts_are_cut_layer_by_layer_and_saved(run: Run, file: str, tmp_path: P
     rows = [line.split() for line in printed.splitlines() if line[:2] in ("0 ", "1 ")]
     assert rows == [["0", "+0", "+0", "+0", "+0"], ["1", "-100", "+0", "+0", "+0"]]
     assert AttentionKnockout.caution in printed
-    saved = AttentionKnockout.load(tmp_path / "out/knockout")
+    saved = AttentionKnockout.load(tmp_path / "out")
     assert saved.axes["excluded"] == ("place/Space Needle",)
-    assert "plotly" in (tmp_path / "out/knockout.html").read_text(encoding="utf-8").lower()
+    assert "plotly" in (tmp_path / "out/figures/knockout.html").read_text(encoding="utf-8").lower()
 
 
 @pytest.mark.usefixtures("memory")

@@ -20,7 +20,7 @@ def test_heads_are_shown_best_first_and_saved_whole(run: Run, tmp_path: Path) ->
     first = next(line for line in printed.splitlines() if line.lstrip().startswith("L"))
     assert first.split()[0] == "L23.H4"
     assert "15 of 270 heads" in printed
-    assert PartLens.load(tmp_path / "out/lens")["answer_rank"].shape == (270, 1, 1)
+    assert PartLens.load(tmp_path / "out")["answer_rank"].shape == (270, 1, 1)
 
 
 @pytest.mark.usefixtures("loaded")
@@ -48,7 +48,7 @@ def test_facts_are_read_layer_by_layer(run: Run, tmp_path: Path) -> None:
     assert "of 2 known facts" in printed
     last = next(line for line in printed.splitlines() if line.split()[:1] == ["29"])
     assert "100%" in last
-    assert FactLens.load(tmp_path / "out/lens")["rank"][-1].tolist() == [1, 1]
+    assert FactLens.load(tmp_path / "out")["rank"][-1].tolist() == [1, 1]
 
 
 @pytest.mark.usefixtures("unloadable")

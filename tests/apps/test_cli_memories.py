@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
+import interp
 from interp.analyses.fact_memories import FactMemories
 from interp.analyses.memories import Memories
-from interp.analyses.triggers import Triggers
-from interp.analyses.value_tokens import ValueTokens
 
 Run = Callable[..., tuple[int, str, str]]
 PROMPT = "The capital of France is"
@@ -28,8 +27,8 @@ def test_a_prompt_shows_the_first_neuron_of_every_layer_and_saves_them(run: Run,
     assert len([line for line in printed.splitlines() if line[:1].isdigit()]) == 30
     assert 'At " is" (position 5)' in printed
     assert Memories.caution in printed
-    assert Memories.load(tmp_path / "out/memories")["name"].shape == (30, 1)
-    assert (tmp_path / "out/memories.html").exists()
+    assert Memories.load(tmp_path / "out")["name"].shape == (30, 1)
+    assert (tmp_path / "out/figures/memories.html").exists()
 
 
 @pytest.mark.usefixtures("loaded")
@@ -46,8 +45,8 @@ def test_a_neuron_shows_its_words_and_the_texts_it_fires_for(run: Run, notes: st
     assert code == 0
     assert printed.startswith("Neuron 3.7")
     assert len([line for line in printed.splitlines() if line.endswith("notes")]) == 4
-    assert Triggers.load(tmp_path / "out/triggers")["coefficient"].shape == (1, 1, 2, 2)
-    assert ValueTokens.load(tmp_path / "out/value-tokens").axes["neuron"] == (7,)
+    assert interp.open_run(tmp_path / "out").result(job="triggers")["coefficient"].shape == (1, 1, 2, 2)
+    assert interp.open_run(tmp_path / "out").result(job="value-tokens").axes["neuron"] == (7,)
     told = json.loads(run(*words, "--json")[1])
     assert [row["end"] for row in told["table"]] == ["largest", "largest", "smallest", "smallest"]
     assert len(told["results"]["value-tokens"]["table"]) == 10
@@ -88,7 +87,7 @@ def test_facts_are_read_at_both_tokens_and_the_unknown_ones_left_out(run: Run, t
     assert code == 0
     assert len([line for line in printed.splitlines() if line.startswith(PROMPT)]) == 2
     assert "1 of 2 facts are left out" in printed
-    found = FactMemories.load(tmp_path / "out/fact-memories")
+    found = FactMemories.load(tmp_path / "out")
     assert found["name"].shape == (1, 2, 1, 2)
     assert found.excluded == {"capital/Italy": "the model says ' Rome'"}
 

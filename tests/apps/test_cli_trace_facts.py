@@ -47,8 +47,8 @@ def test_known_facts_are_averaged_and_others_listed(run: Run, file: str, tmp_pat
     assert "Left out capital/Italy: the model says ' Rome'" in printed
     assert "Left out odd/Fin: the subject 'Fin' shares a token" in printed
     assert FactTraces.caution in printed
-    assert FactTraces.load(tmp_path / "out/trace")["relation_count"].tolist() == [2]
-    assert "plotly" in (tmp_path / "out/trace.html").read_text(encoding="utf-8").lower()
+    assert FactTraces.load(tmp_path / "out")["relation_count"].tolist() == [2]
+    assert "plotly" in (tmp_path / "out/figures/trace.html").read_text(encoding="utf-8").lower()
 
 
 @pytest.mark.usefixtures("loaded")

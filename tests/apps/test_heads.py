@@ -9,8 +9,6 @@ import pytest
 from tiny import tiny
 
 import interp
-from interp.analyses.atlas import HeadAtlas
-from interp.analyses.head_ablation import HeadAblation
 from interp.models.circuits import InductionCircuit
 from interp.models.constructed import induction_circuit
 
@@ -62,10 +60,10 @@ class TestHeads:
             (*CIRCUIT.induction, "induction")
         ]
         assert [row["removed"] for row in document["results"]["ablation"]["table"]] == ["1.2", "1.2"]
-        names = {"heads", "heads.html", "ablation", "ablation.html"}
-        assert {path.name for path in (tmp_path / "out").iterdir()} == names
-        assert len(HeadAtlas.load(tmp_path / "out/heads").to_frame()) == 8
-        assert HeadAblation.load(tmp_path / "out/ablation").settings["heads"] == ("1.2",)
+        assert {path.name for path in (tmp_path / "out/figures").iterdir()} == {"heads.html", "ablation.html"}
+        saved = interp.open_run(tmp_path / "out")
+        assert len(saved.result(job="heads").to_frame()) == 8
+        assert saved.result(job="ablation").settings["heads"] == ("1.2",)
 
     def test_without_heads_of_a_role_nothing_is_taken_away(self, run: Run) -> None:
         code, printed, _ = run("heads", *SMALL, "--role", "delimiter", "--ablate-top", "2")

@@ -17,7 +17,6 @@ import interp
 from interp.apps.cli import main
 from interp.models.circuits import InductionCircuit
 from interp.models.constructed import induction_circuit
-from interp.results import Result
 
 if TYPE_CHECKING:
     from interp.models.transformer import Transformer
@@ -93,10 +92,11 @@ def test_the_document_and_the_folder_hold_every_result(saved: tuple[dict[str, An
     document, out = saved
     results = document["results"]
     assert list(results) == ["repeat_loss", "copying", "ablation", "composition", "links"]
-    assert len(document["saved"]) == 2 * (1 + len(results))
+    assert document["saved"] == str(out)
+    run = interp.open_run(out)
     for name, told in {"induction": document, **results}.items():
-        assert Result.load(out / name).summary() == told["summary"]
-        assert (out / f"{name}.html").exists()
+        assert run.result(job=name).summary() == told["summary"]
+        assert (out / "figures" / f"{name}.html").exists()
 
 
 def test_without_its_induction_head_the_circuit_guesses_again(saved: tuple[dict[str, Any], Path]) -> None:

@@ -8,8 +8,6 @@ import pytest
 
 import interp
 from interp.analyses import fact_data
-from interp.analyses.knowledge_neurons import KnowledgeNeurons
-from interp.analyses.neuron_edits import NeuronEdits
 from interp.facts import Fact
 from interp.models.circuits import OneFact
 from interp.models.constructed import one_fact_memory
@@ -51,8 +49,8 @@ class TestNeurons:
         edits = document["results"]["edits"]["table"]
         assert {row["change"] for row in edits} == {"zero"}
         assert document["notes"][0].startswith("unedited: Paris")
-        assert KnowledgeNeurons.load(tmp_path / "out/neurons").axes["neuron"] == ("0.5",)
-        assert NeuronEdits.load(tmp_path / "out/edits").axes["edited"] == ("the prompt",)
+        assert interp.open_run(tmp_path / "out").result(job="neurons").axes["neuron"] == ("0.5",)
+        assert interp.open_run(tmp_path / "out").result(job="edits").axes["edited"] == ("the prompt",)
 
     def test_where_no_neuron_adds_anything_nothing_is_edited(self, run: Run) -> None:
         code, printed, _ = run("neurons", "The Eiffel Tower is in", "--answer", " Paris", "--steps", "2", "-q")

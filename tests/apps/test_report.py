@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
+from loads import Loads
 
 from interp.apps.report import Code, Column, Figure, Highlight, Report, Section, Table, render, token
 from interp.apps.report.cells import chip, prose, written
@@ -58,20 +58,6 @@ def page_text() -> str:
     sections = [section("first", [lines, heads]), section("second", [lines])]
     tiles = [Highlight("75.2 %", token(" Paris"), "after the last layer", "first")]
     return render(Report(f"Title {HOSTILE}", "A lead.", tiles, [("Weights", "ab" * 32)], sections, [HOSTILE]))
-
-
-class Loads(HTMLParser):
-    """Collects every attribute by which HTML makes a browser load something."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[str] = []
-        self.tags: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        loading = ("src", "srcset", "data", "poster", "action") + (("href",) if tag == "link" else ())
-        self.found += [value or "" for name, value in attrs if name in loading]
 
 
 def test_nothing_on_the_page_asks_for_another_file(page_text: str) -> None:
