@@ -147,9 +147,14 @@ def refuse(context: typer.Context, of: str, *names: str) -> None:
     from interp.errors import UsageError
 
     for parameter in context.command.params:
-        source = context.get_parameter_source(str(parameter.name))
-        if parameter.name in names and source is not None and source.name != "DEFAULT":
+        if parameter.name in names and was_typed(context, str(parameter.name)):
             raise UsageError(f"{name_of(parameter)} belongs to {of}; leave it out.")
+
+
+def was_typed(context: typer.Context, name: str) -> bool:
+    """Whether this parameter stands in the command itself: what an environment sets for all commands contradicts none."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def name_of(parameter: Any) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from interp.apps.cli.options import Common, with_common
+from interp.apps.cli.options import Common, was_typed, with_common
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -43,6 +43,7 @@ columns clean, corrupted, answer and, if you like, foil and group.
 
 @with_common()
 def patch(
+    context: typer.Context,
     pairs: Annotated[
         str | None, typer.Option(metavar="NAME|FILE", help="Built-in pairs, or a file of them.", show_default=False)
     ] = None,
@@ -95,7 +96,7 @@ def patch(
     from interp.apps.cli.session import deliver, load_model, working
     from interp.errors import UsageError
 
-    _check(pairs, (clean, corrupted, answer), estimate and (common.out is not None or method == "atp"))
+    _check(pairs, (clean, corrupted, answer), estimate and (was_typed(context, "out") or method == "atp"))
     if method == "atp" and window > 1:
         raise UsageError("--method atp estimates one layer a cell: leave --window out, or take --method exact.")
     metrics = _words(metric) if method == "exact" else [_one(metric)]

@@ -6,9 +6,10 @@ from interp.apps.cli.options import RunOptions
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rich.console import RenderableType
+
     from interp.analyses.study import Outcome
     from interp.runs import Run
-    from rich.console import RenderableType
 
 SHOWN = 5  # failed items that are named; --verbose and --json name all
 

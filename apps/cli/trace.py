@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from interp.apps.cli.fact_options import Facts, Limit, Relations, about_facts, check_subject
-from interp.apps.cli.options import Common, Occurrence, refuse, with_common
+from interp.apps.cli.options import Common, Occurrence, refuse, was_typed, with_common
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -119,7 +119,7 @@ def trace(
         refuse(context, "noise, in place of which another subject was asked for", "noise", "samples", "noise_subjects")
     if "s" not in noise:
         refuse(context, "a noise in standard deviations, such as s3", "noise_subjects")
-    if estimate and common.out is not None:
+    if estimate and was_typed(context, "out"):
         raise UsageError("--estimate runs nothing, so that --out has nothing to save. Leave out one of the two.")
     facts_only = ("corruption", "noise_subjects")
     if about_facts(context, prompt_only=("subject", "answer", "replacement", "occurrence"), facts_only=facts_only):

@@ -94,3 +94,18 @@ def test_every_variable_stands_in_the_help_and_on_the_page(run: Run) -> None:
     names = {one.envvar for hint in hints for one in getattr(hint, "__metadata__", ()) if one.envvar}
     assert "INTERP_DEVICE" in names
     assert {name for name in names if name not in printed or f"`{name}`" not in page} == set()
+
+
+@pytest.mark.usefixtures("memory")
+def test_a_folder_for_all_commands_does_not_contradict_an_estimate(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERP_OUT", str(tmp_path / "out"))
+    asked = ("trace", "w1 w2 w3 w4", "--subject", "w2 w3", "--estimate", "-q")
+    code, printed, complaint = run(*asked)
+    assert (code, complaint) == (0, "")
+    assert "cells" in printed
+    assert not (tmp_path / "out").exists()
+    code, _, complaint = run(*asked, "--out", str(tmp_path / "other"))
+    assert code == 2
+    assert "--out has nothing to save" in complaint
