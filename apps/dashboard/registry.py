@@ -1,0 +1,16 @@
+"""The pages, in the order of the navigation, under the question that a group of them asks."""
+
+from collections.abc import Mapping
+
+from interp.apps.dashboard.page import Page
+from interp.apps.dashboard.views import overview, prompt
+
+PAGES: Mapping[str, tuple[Page, ...]] = {
+    "Look": (overview.PAGE, prompt.PAGE),
+}
+"""Group → its pages. A page to come is a module in `views` and a name here."""
+
+
+def all_pages() -> list[Page]:
+    """Every page."""
+    return [page for group in PAGES.values() for page in group]

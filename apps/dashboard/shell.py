@@ -1,0 +1,101 @@
+"""The frame of all pages: navigation, header, controls, states, exports. A page itself is a table and three functions."""
+
+import traceback
+from typing import Any
+
+import streamlit as st
+
+from interp.apps.dashboard import address, controls, exports, header, look, repeat, states
+from interp.apps.dashboard.context import Context
+from interp.apps.dashboard.page import MAIN, Page
+from interp.apps.dashboard.registry import PAGES
+from interp.apps.dashboard.store import Results
+from interp.errors import InterpError
+
+
+def main() -> None:
+    """One run of the script: choose the page, draw it, write the address."""
+    st.set_page_config(page_title="interp", page_icon=":material/neurology:", layout="wide")
+    st.html(look.STYLE)
+    pages = {
+        group: [
+            st.Page(_script(page), title=page.title, icon=page.icon, url_path=page.key, default=page is _first())
+            for page in members
+        ]
+        for group, members in PAGES.items()
+    }
+    st.navigation(pages).run()
+
+
+def _first() -> Page:
+    return next(iter(PAGES.values()))[0]
+
+
+def _script(page: Page) -> Any:
+    """The script of a page, under a name of its own: Streamlit tells pages apart by it."""
+
+    def script() -> None:
+        draw(page)
+
+    script.__name__ = page.key
+    return script
+
+
+def draw(page: Page) -> None:
+    """One page, whatever state it is in. An error of the page's own is said in words."""
+    values = address.arrive(page)
+    header.header()
+    st.title(page.title, anchor=False)
+    st.html(f'<p class="interp-question">{look.plain(page.question)}</p>')
+    for complaint in address.complaints(page):
+        st.warning(complaint, icon=":material/link_off:")
+    try:
+        _body(page, values)
+    except InterpError as error:
+        st.error(str(error))
+    except Exception as error:  # noqa: BLE001  the last stop of a page: words, not a traceback
+        traceback.print_exc()
+        st.error(f"This is a fault in interp: {type(error).__name__}: {error}. The program's own output says where.")
+    address.leave(page)
+
+
+def _body(page: Page, values: dict[str, Any]) -> None:
+    if any(not parameter.view for parameter in page.parameters):
+        with st.container(border=True):
+            controls.inputs(page)
+            _buttons(page, values)
+    chosen = address.current_model()
+    model = states.model_in_memory(chosen) if page.needs_model else None
+    if page.needs_model and model is None:
+        return
+    context = Context(page, values, chosen, model)
+    results: Results | None = {}
+    if page.main is not None:
+        assert model is not None, "what computes needs the model"
+        if MAIN not in address.asked(page):
+            states.empty(page, values)
+            return
+        results = states.present(page, page.main, model, values)
+    if results is not None:
+        page.show(context, results)
+        repeat.offer(context)
+        exports.bar(context, results)
+
+
+def _buttons(page: Page, values: dict[str, Any]) -> None:
+    with st.container(horizontal=True):
+        if page.main is not None:
+            missing = page.missing(values)
+            pressed = st.button("Compute", type="primary", key=f"_run.{page.key}", disabled=bool(missing))
+            if pressed:
+                address.asked(page)[MAIN] = page.inputs(page.main, values)
+        if page.example:
+            st.button("Load example", key=f"_example.{page.key}", on_click=_load_example, args=(page,))
+
+
+def _load_example(page: Page) -> None:
+    """The example's values, and its computation asked for. A callback: widgets are not drawn yet."""
+    for name, value in page.example.items():
+        address.assign(page, name, value)
+    if page.main is not None:
+        address.asked(page)[MAIN] = page.inputs(page.main, address.values_of(page))
