@@ -5,9 +5,10 @@ those held beside the model at the widest moment, by which a budget splits a swe
 some layers of this model on this machine for a moment.
 """
 
+import math
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,10 @@ import torch
 from interp.errors import BudgetError
 from interp.models.attention import reading
 from interp.models.config import ModelConfig
+from interp.models.operations import run_flops
 from interp.models.replay_plan import Plan
 from interp.models.walk import Base, Cell, behind_layers
+from interp.points import PointTable
 
 if TYPE_CHECKING:
     from interp.models.transformer import Transformer
@@ -135,19 +138,24 @@ def _tokens(base: Base, cells: Sequence[Cell]) -> int:
 
 def _token_bytes(model: "Transformer", plan: Plan) -> int:
     """The widest moment of one token in a layer, with what edits at these points add."""
-    c, points = model.config, model.points()
-    queries, joint = c.n_heads * c.d_head, (c.n_heads + 2 * c.n_kv_heads) * c.d_head
-    stop = plan.base.stop
-    read = 4 * stop * c.n_kv_heads * c.d_head // max(1, min((stop - cell.start for cell in plan.cells), default=1))
-    attention = 3 * c.d_model + 2 * joint + 2 * queries + read
-    ffn = 4 * c.d_model + max(c.ffn_width(layer) for layer in range(c.n_layers))
-    kinds = {points[name].name: points[name] for cell in plan.cells for name in cell.edits}
-    edited = 0
-    for point in kinds.values():
-        sizes = {"batch": 1, "pos": 1, "query_pos": 1, "key_pos": stop, **c.axis_sizes}
+    names = {name for cell in plan.cells for name in cell.edits}
+    shortest = min((plan.base.stop - cell.start for cell in plan.cells), default=1)
+    numbers = token_numbers(model.config, model.points(), names, plan.base.stop, shortest)
+    return numbers * model.embed.element_size()
+
+
+def token_numbers(config: ModelConfig, points: PointTable, edited: Iterable[str], length: int, shortest: int) -> int:
+    """The same as numbers held at once, for cells of at least `shortest` columns of texts of `length` tokens."""
+    queries, joint = config.n_heads * config.d_head, (config.n_heads + 2 * config.n_kv_heads) * config.d_head
+    read = 4 * length * config.n_kv_heads * config.d_head // max(1, shortest)
+    attention = 3 * config.d_model + 2 * joint + 2 * queries + read
+    ffn = 4 * config.d_model + max(config.ffn_width(layer) for layer in range(config.n_layers))
+    most = 0
+    for point in {points[name].name: points[name] for name in edited}.values():
+        sizes = {"batch": 1, "pos": 1, "query_pos": 1, "key_pos": length, **config.axis_sizes}
         copies = 4 if point.axes[-1] == "key_pos" or point.on_demand else 2
-        edited = max(edited, copies * torch.Size(point.shape(sizes)).numel()) if point.per_layer else edited
-    return (max(attention, ffn) + edited) * model.embed.element_size()
+        most = max(most, copies * math.prod(point.shape(sizes))) if point.per_layer else most
+    return max(attention, ffn) + most
 
 
 # ---------------------------------------------------------------------------------------------------- operations
@@ -167,15 +175,7 @@ def flops(
 
 def cell_flops(config: ModelConfig, base: Base, cell: Cell, read: int) -> int:
     """Operations of one cell: every layer from where it joins, the last one only where it is kept, and its logits."""
-    joint, queries = (config.n_heads + 2 * config.n_kv_heads) * config.d_head, config.n_heads * config.d_head
-    products = attention = 0
-    for layer in range(cell.join, config.n_layers):
-        columns = base.stop - cell.start
-        behind = columns if layer < config.n_layers - 1 else base.stop - cell.kept
-        products += columns * joint + behind * (queries + config.ffn_width(layer))
-        attention += 2 * behind * queries * base.stop
-    logits = read * config.d_model * config.d_vocab
-    return 2 * base.batch * (products * config.d_model + attention + logits)
+    return run_flops(config, base.stop, batch=base.batch, join=cell.join, start=cell.start, kept=cell.kept, read=read)
 
 
 def full_flops(config: ModelConfig, base: Base, cells: int) -> int:

@@ -1,14 +1,12 @@
-"""How many numbers a model of some shape consists of, and what it will take, from its configuration alone.
+"""How many numbers a model of some shape consists of, from its configuration alone.
 
 Nothing is allocated, so a model of any size is counted at once. Numbers are counted as they are stored: where the
 unembedding is tied to the embedding, the matrix is counted once, as embedding.
 """
 
-from collections import Counter
 from dataclasses import asdict, dataclass
 
 from interp.models.config import ModelConfig, MoEConfig
-from interp.models.transformer import point_table
 
 
 @dataclass(frozen=True)
@@ -66,37 +64,18 @@ def parameters(config: ModelConfig) -> Parameters:
     )
 
 
-def kv_bytes_per_token(config: ModelConfig, itemsize: int = 4) -> int:
-    """Bytes that keys and values take for every token: 2 · layers · KV heads · head width · bytes a number.
+def layer_numbers(config: ModelConfig, layer: int, tokens: int) -> int:
+    """How many stored numbers of a layer are read for so many tokens at once: of experts those that they choose.
 
-    Layers that see a window of the text keep all of it too.
+    Which they choose is not known before; taken is what is to be expected where every choice is as likely.
     """
-    return 2 * config.n_layers * config.n_kv_heads * config.d_head * itemsize
-
-
-def point_shapes(config: ModelConfig) -> dict[str, tuple[str, str]]:
-    """Every kind of hook point: name with `{layer}` → its axes with the sizes that are fixed, and where it exists.
-
-    Where layers differ in the axes of a point, each variant has an entry of its own, told apart by its layers.
-    """
-    table = point_table(config)
-    kinds: dict[tuple[str, str], list[int]] = {}
-    for name in table:
-        prefix, layer, rest = name.split(".", 2) if name.startswith("blocks.") else ("", "-1", name)
-        kind = f"blocks.{{layer}}.{rest}" if prefix else name
-        kinds.setdefault((kind, table.shape_of(name)), []).append(int(layer))
-    times = Counter(kind for kind, _ in kinds)
-    return {
-        kind if times[kind] == 1 else f"{kind} ({_where(layers, config)})": (shape, _where(layers, config))
-        for (kind, shape), layers in kinds.items()
-    }
-
-
-def _where(layers: list[int], config: ModelConfig) -> str:
-    """The layers that have a point, in words."""
-    if layers == [-1]:
-        return "once"
-    return "every layer" if len(layers) == config.n_layers else f"layers {', '.join(map(str, layers))}"
+    norms = (4 if config.norms == "sandwich" else 2) * config.d_model * (2 if config.norm == "layer" else 1)
+    moe = config.moe if config.layer(layer).moe else None
+    if moe is None:
+        return _attention(config) + norms + _ffn(config, config.d_mlp)
+    everything, _ = _experts(config, moe)
+    idle = moe.n_experts * (1 - moe.top_k / moe.n_experts) ** tokens
+    return _attention(config) + norms + everything - round(idle) * 3 * moe.d_expert * config.d_model
 
 
 def _attention(config: ModelConfig) -> int:
