@@ -131,7 +131,7 @@ def html(title: str, figures: "Mapping[str, Figure]", said: Mapping[str, Any]) -
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><link rel=\"icon\" href=\"data:,\">"
+        f'<title>{escape(title)}</title><link rel="icon" href="data:,">'
         "<style>body{font:16px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:1100px;padding:0 1rem}"
         "pre{overflow:auto;background:#f4f5f9;padding:1rem}</style>"
         f"<script>{get_plotlyjs()}</script></head>\n<body><h1>{escape(title)}</h1>{''.join(drawn)}"

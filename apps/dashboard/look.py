@@ -15,6 +15,11 @@ STYLE = f"""<style>
 .interp-tokens span.chosen {{ outline: 2px solid currentColor; }}
 .interp-chip {{ font-family: ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: .88em;
   white-space: pre-wrap; background: rgba(128, 128, 128, .18); border-radius: 4px; padding: .05rem .3rem; }}
+.interp-facts {{ border-collapse: collapse; width: 100%; font-size: .9rem; }}
+.interp-facts th {{ text-align: left; font-weight: 500; opacity: .75; padding: .28rem .8rem .28rem 0; vertical-align: top;
+  white-space: nowrap; }}
+.interp-facts td {{ padding: .28rem 0; overflow-wrap: anywhere; }}
+.interp-facts tr {{ border-bottom: 1px solid rgba(128, 128, 128, .2); }}
 @media (max-width: 640px) {{
   .block-container {{ padding-left: .9rem; padding-right: .9rem; padding-top: 2.2rem; }}
   h1 {{ font-size: 1.6rem !important; }}

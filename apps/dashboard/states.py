@@ -41,7 +41,9 @@ def model_in_memory(chosen: Chosen) -> "Transformer | None":
         offer = next((offer for offer in shop.shelf.offers() if offer.name == chosen.model), None)
         if offer is not None and not offer.here and not _fetch_confirmed(chosen):
             return None
-        job = _submitted(key, f"Loading {chosen.model}", LANE_OF_LOADING, lambda report: shop.shelf.load(chosen, report))
+        job = _submitted(
+            key, f"Loading {chosen.model}", LANE_OF_LOADING, lambda report: shop.shelf.load(chosen, report)
+        )
     if job is not None:
         _follow(job, "The model is being loaded.")
     return shop.shelf.get(chosen)
@@ -90,9 +92,7 @@ def _ids(model: "Transformer", text: str) -> list[int]:
         return []
 
 
-def _work_on(
-    page: Page, work: Work, model: "Transformer", inputs: dict[str, Any], key: str
-) -> Results | None:
+def _work_on(page: Page, work: Work, model: "Transformer", inputs: dict[str, Any], key: str) -> Results | None:
     """Start or follow the job; what it left behind, if it was stopped."""
     job = workshop().jobs.find(key, session_name())
     if job is not None and job.state == "done":  # its results left the memory: they are computed or read again
@@ -240,7 +240,9 @@ def _failed(page: Page, work: Work, inputs: Mapping[str, Any], job: Job) -> None
     """Cause and what to do in words; details to copy, without a traceback."""
     error = job.error
     ours = isinstance(error, InterpError)
-    st.error(str(error) if ours else f"This is a fault in interp, not in what you asked. {type(error).__name__}: {error}")
+    st.error(
+        str(error) if ours else f"This is a fault in interp, not in what you asked. {type(error).__name__}: {error}"
+    )
     details = {
         "page": page.key,
         "work": work.name,
