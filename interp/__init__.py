@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from interp.models.tokenizer import Tokenizer as Tokenizer
     from interp.models.transformer import Transformer as Transformer
     from interp.results import Result as Result
+    from interp.runs.reader import Run as Run
+    from interp.runs.reader import open_run as open_run
 
 __version__ = "0.1.0"
 
@@ -47,6 +49,8 @@ _HOMES = {
     "ActivationCache": "interp.cache",
     "HookPoint": "interp.hooks",
     "Result": "interp.results",
+    "Run": "interp.runs.reader",
+    "open_run": "interp.runs.reader",
     "InterpError": "interp.errors",
     "points": "interp.points",
     "edits": "interp.edits",

@@ -12,9 +12,12 @@ from interp.errors import UsageError
 
 def _sync(folder: Path) -> None:
     """Ask the disk to keep the written files before the rename that makes them visible."""
-    for path in folder.iterdir():
-        with path.open("rb+") as file:
-            os.fsync(file.fileno())
+    for path in [*folder.rglob("*"), folder]:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _refuse_foreign(target: Path, replaceable: Callable[[Path], bool]) -> None:

@@ -32,6 +32,29 @@ class BudgetError(UsageError):
     """The work asked for needs more memory than the stated budget."""
 
 
+class LockedError(UsageError):
+    """Another process works on the same run directory; the message says which."""
+
+
+class StorageError(UsageError):
+    """The disk does not take what is to be written: full, over its quota, read-only. What was kept stands there."""
+
+
+class IntegrityError(InterpError):
+    """Something is not what it was: a hash, a number that is none, a run resumed otherwise. Exit code 5."""
+
+    exit_code = 5
+
+    def __init__(self, message: str) -> None:
+        super().__init__(_printable(message))
+
+
+class FailuresError(InterpError):
+    """More items failed than the caller allows; what was done until then is kept. Exit code 6."""
+
+    exit_code = 6
+
+
 class Cancelled(InterpError):
     """Work was stopped between two of its steps because the caller asked for it. Exit code 130, as for an interrupt."""
 

@@ -39,10 +39,15 @@ def _seal(manifest: dict[str, Any]) -> str:
 
 def is_result(folder: Path) -> bool:
     """True if the folder holds a manifest of ours (whether or not the rest is intact)."""
+    return _format(folder) == FORMAT
+
+
+def _format(folder: Path) -> object:
+    """What the manifest in a folder calls itself; None where there is none."""
     try:
-        return json.loads((folder / MANIFEST).read_bytes()).get("format") == FORMAT
-    except (OSError, ValueError, AttributeError):
-        return False
+        return json.loads((folder / MANIFEST).read_bytes()).get("format")
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return None
 
 
 def _manifest(result: Result, files: dict[str, bytes]) -> dict[str, Any]:
@@ -103,6 +108,17 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
+def _in_run(folder: Path) -> Path:
+    """The folder itself, or where it is a run that keeps one result, the folder of that."""
+    from interp.runs.manifest import FORMAT as RUN
+
+    if _format(folder) != RUN:
+        return folder
+    from interp.runs.saved import only_result
+
+    return only_result(folder)
+
+
 def _read_file(folder: Path, name: str, manifest: dict[str, Any]) -> bytes:
     path, expected = folder / name, manifest["files"][name]
     if not path.is_file():
@@ -118,6 +134,7 @@ def _read_file(folder: Path, name: str, manifest: dict[str, Any]) -> bytes:
 
 def read(folder: Path) -> dict[str, Any]:
     """The class and the constructor arguments of a saved result; see `Result.load`."""
+    folder = _in_run(folder)
     manifest = _read_manifest(folder)
     contents = {name: _read_file(folder, name, manifest) for name in (ARRAYS, TEXT, TABLE)}
     text = json.loads(contents[TEXT])

@@ -42,7 +42,8 @@ def forbidden(name: str, folder: str) -> bool:
     part = rest.partition(".")[0]
     if part in ALLOWED:
         return part not in below(folder)
-    of_the_face = not (tree.ROOT / "interp" / f"{part}.py").exists()  # `import interp`, `from interp import load`
+    places = (tree.ROOT / "interp" / f"{part}.py", tree.ROOT / "interp" / part / "__init__.py")
+    of_the_face = not part or not any(place.exists() for place in places)  # `import interp`, `from interp import load`
     return of_the_face and folder != "apps" and part != "__version__"
 
 
