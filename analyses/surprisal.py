@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
 
 class Surprisal(Result, kind="surprisal"):
-    """By [position], of the token there: `surprisal` in nats, `rank`, `expected_entropy` of the distribution that it was
-    drawn from; NaN and rank 0 at position 0. `next_*` [position, rank]: the likeliest tokens after that position.
+    """By [position], of the token there: `surprisal` in nats, `rank`, and the entropy of what was expected there.
+
+    At position 0, which nothing predicts, they are NaN, 0 and NaN. `next_*` [position, rank_of_next] are the likeliest
+    tokens after that position.
     """
 
     grid = ("position",)

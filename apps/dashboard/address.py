@@ -15,6 +15,8 @@ from interp.apps.dashboard.session import workshop
 from interp.apps.dashboard.shelf import DEVICES, DTYPES, Chosen
 from interp.errors import UsageError
 
+GO = "_go"
+"""The key of the page that is to be opened next."""
 Query = dict[str, list[str]]
 PENDING = "_pending"
 """Where values wait that were set after their widgets had been drawn."""

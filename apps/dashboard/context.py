@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from interp.models.transformer import Transformer
 
 
+def _go(page: Page, values: dict[str, Any]) -> None:
+    """Fill in another page; the shell opens it at the end of the run."""
+    for name, value in values.items():
+        address.assign(page, name, value)
+    if page.main is not None:
+        address.asked(page)[page.main.name] = page.inputs(page.main, address.values_of(page))
+    st.session_state[address.GO] = page.key
+
+
 @dataclass
 class Context:
     """One run of a page's script. Figures that are drawn through it, and tables added to it, can be exported."""
@@ -91,6 +100,25 @@ class Context:
             wanted[name] = self.page.inputs(work, self.values)
             st.rerun()
         return states.present(self.page, work, self.model, self.values)
+
+    def expected(self) -> str:
+        """What the page's computation will take with these values, in words; nothing where that cannot be told."""
+        from interp.apps.dashboard.look import duration
+        from interp.errors import InterpError
+
+        if self.page.cost is None:
+            return ""
+        try:
+            cost = self.page.cost(self.model, self.values)
+        except InterpError:
+            return ""
+        return f"about {duration(cost.seconds)} on this machine, {cost.bytes / 2**20:,.0f} MiB beside the model"
+
+    def link(self, label: str, key: str, values: Mapping[str, Any]) -> None:
+        """A link to another page, opened with these values, its computation asked for; in this tab, model kept."""
+        from interp.apps.dashboard.registry import page_of
+
+        st.button(label, key=f"_to.{self.page.key}.{key}.{label}", on_click=_go, args=(page_of(key), dict(values)))
 
     def set(self, values: Mapping[str, Any]) -> None:
         """Change values and draw the page again. For use in answer to a button."""

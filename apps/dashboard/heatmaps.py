@@ -86,11 +86,9 @@ def summed_up(values: np.ndarray, most: int = MOST_CELLS) -> Drawn:
 
 def heatmap(context: "Context", name: str, grid: Grid, alt: str) -> tuple[int, int]:
     """Draw the map with its number inputs; the chosen cell (row, column), counted from 0."""
-    last_row, last_column = grid.values.shape[0] - 1, grid.values.shape[1] - 1
-    beside = st.container(horizontal=True, vertical_alignment="bottom")
-    with beside:
-        row = context.control(grid.row, grid.row_start, grid.row_start + last_row) - grid.row_start
-        column = context.control(grid.column, grid.column_start, grid.column_start + last_column) - grid.column_start
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        row = _place(context, grid.row, grid.row_start, grid.values.shape[0])
+        column = _place(context, grid.column, grid.column_start, grid.values.shape[1])
     drawn = summed_up(grid.values)
     context.figures[name] = figure(grid, drawn, None, of="light")
     shown = figure(grid, drawn, (row, column), of=look.theme())
@@ -113,6 +111,12 @@ def heatmap(context: "Context", name: str, grid: Grid, alt: str) -> tuple[int, i
         )
     st.caption(alt)
     return row, column
+
+
+def _place(context: "Context", name: str, start: int, count: int) -> int:
+    """Where the parameter's value lies on its axis; where that begins at 0, negative values count from the end."""
+    value = int(context.control(name, start if start else -count, start + count - 1))
+    return value + count if start == 0 and value < 0 else value - start
 
 
 def _choose(context: "Context", grid: Grid, key: str) -> None:

@@ -1,7 +1,7 @@
 """Long work of all sessions: one queue, one thread a lane, jobs shared by content, cancelled between two steps.
 
-A job is known by its key, made of everything that decides its outcome, so two tabs that ask the same share one job. Jobs
-of a lane (a model) run one after the other. A job that nobody waits for any more is cancelled.
+A job is known by its key, made of everything that decides its outcome, so two tabs that ask the same share one job.
+Jobs of a lane (a model) run one after the other. A job that nobody waits for any more is cancelled.
 """
 
 import threading

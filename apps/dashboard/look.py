@@ -4,6 +4,11 @@ from html import escape
 
 import streamlit as st
 
+ICON = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">
+<rect width="16" height="16" rx="3" fill="#1f5fa8"/>
+<path d="M4 4h2v2H4zM7 7h2v2H7zM10 4h2v2h-2zM4 10h2v2H4zM10 10h2v2h-2z" fill="#fff"/></svg>"""
+"""What stands in the browser's tab: drawn here, because a named icon would be fetched from another host."""
+
 MOST_COLUMN = 1180  # pixels: longer lines are hard to read
 
 STYLE = f"""<style>
@@ -16,8 +21,9 @@ STYLE = f"""<style>
 .interp-chip {{ font-family: ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: .88em;
   white-space: pre-wrap; background: rgba(128, 128, 128, .18); border-radius: 4px; padding: .05rem .3rem; }}
 .interp-facts {{ border-collapse: collapse; width: 100%; font-size: .9rem; }}
-.interp-facts th {{ text-align: left; font-weight: 500; opacity: .75; padding: .28rem .8rem .28rem 0; vertical-align: top;
-  white-space: nowrap; }}
+.interp-facts th {{ text-align: left; font-weight: 500; opacity: .75; padding: .28rem .8rem .28rem 0;
+  vertical-align: top; white-space: nowrap; }}
+.interp-state {{ display: none; }}
 .interp-facts td {{ padding: .28rem 0; overflow-wrap: anywhere; }}
 .interp-facts tr {{ border-bottom: 1px solid rgba(128, 128, 128, .2); }}
 @media (max-width: 640px) {{

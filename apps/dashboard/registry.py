@@ -11,6 +11,11 @@ PAGES: Mapping[str, tuple[Page, ...]] = {
 """Group → its pages. A page to come is a module in `views` and a name here."""
 
 
+def page_of(key: str) -> Page:
+    """The page of this key."""
+    return next(page for page in all_pages() if page.key == key)
+
+
 def all_pages() -> list[Page]:
     """Every page."""
     return [page for group in PAGES.values() for page in group]

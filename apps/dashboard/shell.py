@@ -1,4 +1,4 @@
-"""The frame of all pages: navigation, header, controls, states, exports. A page itself is a table and three functions."""
+"""The frame of all pages: navigation, header, controls, states, exports. A page is a table and a few functions."""
 
 import traceback
 from typing import Any
@@ -15,7 +15,7 @@ from interp.errors import InterpError
 
 def main() -> None:
     """One run of the script: choose the page, draw it, write the address."""
-    st.set_page_config(page_title="interp", page_icon=":material/neurology:", layout="wide")
+    st.set_page_config(page_title="interp", page_icon=look.ICON, layout="wide")
     st.html(look.STYLE)
     pages = {
         group: [
@@ -24,7 +24,10 @@ def main() -> None:
         ]
         for group, members in PAGES.items()
     }
-    st.navigation(pages).run()
+    chosen = st.navigation(pages)
+    if (key := st.session_state.pop(address.GO, None)) is not None:
+        st.switch_page(next(each for group in pages.values() for each in group if each.url_path == key))
+    chosen.run()
 
 
 def _first() -> Page:
@@ -50,16 +53,20 @@ def draw(page: Page) -> None:
     for complaint in address.complaints(page):
         st.warning(complaint, icon=":material/link_off:")
     try:
-        _body(page, values)
+        state = _body(page, values)
     except InterpError as error:
         st.error(str(error))
+        state = "error"
     except Exception as error:  # noqa: BLE001  the last stop of a page: words, not a traceback
         traceback.print_exc()
         st.error(f"This is a fault in interp: {type(error).__name__}: {error}. The program's own output says where.")
+        state = "error"
     address.leave(page)
+    st.html(f'<span class="interp-state" data-page="{page.key}" data-state="{state}"></span>')
 
 
-def _body(page: Page, values: dict[str, Any]) -> None:
+def _body(page: Page, values: dict[str, Any]) -> str:
+    """Everything below the question; the state that the page ends in, for whoever waits for it."""
     if any(not parameter.view for parameter in page.parameters):
         with st.container(border=True):
             controls.inputs(page)
@@ -67,19 +74,21 @@ def _body(page: Page, values: dict[str, Any]) -> None:
     chosen = address.current_model()
     model = states.model_in_memory(chosen) if page.needs_model else None
     if page.needs_model and model is None:
-        return
+        return "loading"
     context = Context(page, values, chosen, model)
     results: Results | None = {}
     if page.main is not None:
         assert model is not None, "what computes needs the model"
         if MAIN not in address.asked(page):
             states.empty(page, values)
-            return
+            return "empty"
         results = states.present(page, page.main, model, values)
-    if results is not None:
-        page.show(context, results)
-        repeat.offer(context)
-        exports.bar(context, results)
+    if results is None:
+        return "waiting"
+    page.show(context, results)
+    repeat.offer(context)
+    exports.bar(context, results)
+    return "shown"
 
 
 def _buttons(page: Page, values: dict[str, Any]) -> None:

@@ -125,8 +125,10 @@ def _computing(page: Page, work: Work, model: "Transformer", inputs: dict[str, A
         results = store.recall(key, name)
         if results is None:
             results = work.compute(model, inputs, report)
+            store.put(key, results)  # first: the page need not wait for the disk
             store.record(key, name, results, settings)
-        store.put(key, results)
+        else:
+            store.put(key, results)
 
     return compute
 
@@ -176,7 +178,8 @@ def _follow(job: Job, label: str, *, partial: bool = False) -> None:
     @st.fragment(run_every=EVERY)
     def follow() -> None:
         found = workshop().jobs.find(job.key, session_name())
-        if found is None or found.over or (found.partial is not None) != partial:
+        ready = workshop().store.get(job.key) is not None
+        if ready or found is None or found.over or (found.partial is not None) != partial:
             st.rerun()
         else:
             _progress(found, label)

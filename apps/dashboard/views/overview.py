@@ -88,8 +88,8 @@ def _certificate(context: Context) -> None:
     found = context.model.provenance.get("verified")
     if not isinstance(found, dict) and not hasattr(found, "get"):
         st.markdown(
-            "These weights were not verified on this machine. `interp models verify` compares what is recorded with the "
-            "equations of the hook points, and with `transformers`."
+            "These weights were not verified on this machine. `interp models verify` compares what is recorded with "
+            "the equations of the hook points, and with `transformers`."
         )
         return
     passed = found["passed"]  # type: ignore[index]

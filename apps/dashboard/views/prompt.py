@@ -37,9 +37,7 @@ PARAMETERS = (
     Parameter("prefix", "choice", "doc", "Prefix", "What stands before the prompt.", choices=("doc", "none", "chat")),
     Parameter("metric", "choice", "probability", "Colour", choices=tuple(METRICS), labels=METRICS, view=True),
     Parameter("layer", "whole", 0, "Layer", "-1 is the embedding.", low=-1, high=999, view=True),
-    Parameter(
-        "position", "whole", -1, "Position", "Negative counts from the end.", low=-99_999, high=99_999, view=True
-    ),
+    Parameter("position", "whole", -1, "Position", "Negative: from the end.", low=-99_999, high=99_999, view=True),
 )
 
 
