@@ -71,11 +71,14 @@ class Context:
         self.figures[name] = figure
         draw(f"{self.page.key}.{name}", figure, alt)
 
-    def heatmap(self, name: str, grid: "Grid", alt: str) -> tuple[int, int]:
-        """A heat map in which a cell can be chosen, by a click or in the number inputs beside it: (row, column)."""
+    def heatmap(self, name: str, grid: "Grid", alt: str, *, beside: Sequence[str] = ()) -> tuple[int, int]:
+        """A heat map in which a cell can be chosen, by a click or in the number inputs above it: (row, column).
+
+        `beside` are further view parameters whose widgets stand with those.
+        """
         from interp.apps.dashboard.heatmaps import heatmap
 
-        return heatmap(self, name, grid, alt)
+        return heatmap(self, name, grid, alt, beside)
 
     def table(self, name: str, frame: "pandas.DataFrame", *, shown: Sequence[str] | None = None) -> None:
         """A table; it can be exported under its name."""

@@ -84,9 +84,11 @@ def summed_up(values: np.ndarray, most: int = MOST_CELLS) -> Drawn:
     return Drawn(chosen, source_rows, source_columns, (high, wide))
 
 
-def heatmap(context: "Context", name: str, grid: Grid, alt: str) -> tuple[int, int]:
+def heatmap(context: "Context", name: str, grid: Grid, alt: str, beside: Sequence[str] = ()) -> tuple[int, int]:
     """Draw the map with its number inputs; the chosen cell (row, column), counted from 0."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
+        for other in beside:
+            context.control(other)
         row = _place(context, grid.row, grid.row_start, grid.values.shape[0])
         column = _place(context, grid.column, grid.column_start, grid.values.shape[1])
     drawn = summed_up(grid.values)

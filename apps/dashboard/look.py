@@ -56,6 +56,12 @@ def scale(signed: bool, of: str | None = None) -> list[list[object]]:
     return [[place / (len(colours) - 1), colour] for place, colour in enumerate(colours)]
 
 
+def seen(token: object) -> str:
+    """A token for a table, its spaces and line breaks visible."""
+    text = str(token).replace("\n", "↵").replace("\t", "⇥").replace("\r", "␍")
+    return text.replace(" ", "·") or "∅"
+
+
 def chip(text: str) -> str:
     """A token inside a sentence, as HTML with its spaces visible."""
     from interp.plots import visible

@@ -17,21 +17,20 @@ def main() -> None:
     """One run of the script: choose the page, draw it, write the address."""
     st.set_page_config(page_title="interp", page_icon=look.ICON, layout="wide")
     st.html(look.STYLE)
-    pages = {
-        group: [
-            st.Page(_script(page), title=page.title, icon=page.icon, url_path=page.key, default=page is _first())
-            for page in members
-        ]
-        for group, members in PAGES.items()
-    }
-    chosen = st.navigation(pages)
+    made = {page.key: _entry(page) for group in PAGES.values() for page in group}
+    chosen = st.navigation({group: [made[page.key] for page in members] for group, members in PAGES.items()})
     if (key := st.session_state.pop(address.GO, None)) is not None:
-        st.switch_page(next(each for group in pages.values() for each in group if each.url_path == key))
+        st.switch_page(made[key])
     chosen.run()
 
 
 def _first() -> Page:
     return next(iter(PAGES.values()))[0]
+
+
+def _entry(page: Page) -> Any:
+    """The page as Streamlit's navigation knows it."""
+    return st.Page(_script(page), title=page.title, icon=page.icon, url_path=page.key, default=page is _first())
 
 
 def _script(page: Page) -> Any:

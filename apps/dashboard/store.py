@@ -18,12 +18,12 @@ import numpy as np
 
 from interp import __version__
 from interp.errors import InterpError
-from interp.results import Result
 
 if TYPE_CHECKING:
     from interp.models.transformer import Transformer
 
-Results = Mapping[str, Result]
+Results = Mapping[str, Any]
+"""Name → `Result`: `Any`, so that a page may read what its own results have."""
 
 
 def content_key(model: "Transformer", work: str, settings: Mapping[str, Any], texts: Mapping[str, list[int]]) -> str:

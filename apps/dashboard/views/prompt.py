@@ -10,6 +10,7 @@ from interp.apps.dashboard import look
 from interp.apps.dashboard.context import Context
 from interp.apps.dashboard.costs import estimated
 from interp.apps.dashboard.heatmaps import Grid
+from interp.apps.dashboard.look import seen
 from interp.apps.dashboard.page import Cost, Page
 from interp.apps.dashboard.parameters import Parameter, Values
 from interp.apps.dashboard.shelf import Chosen
@@ -66,8 +67,7 @@ def show(context: Context, results: Results) -> None:
     where = context.values["position"] % len(words["token"])
     _tokens(words, where)
     st.subheader("What each layer would say next", anchor=False)
-    context.control("metric")
-    row, column = context.heatmap("lens", _grid(lens, context.values["metric"]), _alt(lens))
+    row, column = context.heatmap("lens", _grid(lens, context.values["metric"]), _alt(lens), beside=("metric",))
     left, right = st.columns(2, gap="medium")
     with left:
         _cell(context, lens, row, column)
@@ -107,7 +107,7 @@ def _token_table(words: "Surprisal") -> Any:
     return pd.DataFrame(
         {
             "position": words.axes["position"],
-            "token": words["token"],
+            "token": [seen(token) for token in words["token"]],
             "surprisal": words["surprisal"],
             "rank": words["rank"],
             "entropy of what was expected": words["expected_entropy"],
@@ -121,7 +121,7 @@ def _next(words: "Surprisal") -> Any:
 
 
 def _listed(tokens: Sequence[object], probabilities: np.ndarray) -> str:
-    return "  ".join(f"{token!s} {value:.3f}" for token, value in zip(tokens, probabilities, strict=True))
+    return "  ".join(f"{seen(token)} {value:.3f}" for token, value in zip(tokens, probabilities, strict=True))
 
 
 # ------------------------------------------------------------------------------------------------------------- map
@@ -187,7 +187,7 @@ def _cell(context: Context, lens: "LensResult", row: int, column: int) -> None:
     st.html(f"<p style='margin:0'>After layer <b>{look.plain(layer)}</b>, having read {token} (position {column}):</p>")
     frame = pd.DataFrame(
         {
-            "token": [str(word) for word in lens["top_token"][row, column]],
+            "token": [seen(word) for word in lens["top_token"][row, column]],
             "probability": lens["top_probability"][row, column],
         }
     )
