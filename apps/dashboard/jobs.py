@@ -10,6 +10,7 @@ import traceback
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from interp.errors import Cancelled, InterpError, UsageError
@@ -78,12 +79,9 @@ class Job:
         return None if not self.done or self.total < self.done else self.seconds * (self.total - self.done) / self.done
 
     def where(self) -> str:
-        """The line of our code in which an error arose, for those who report it."""
-        if self.error is None:
-            return ""
-        frames = traceback.extract_tb(self.error.__traceback__)
-        ours = [frame for frame in frames if "interp" in frame.filename or "analyses" in frame.filename] or frames
-        return f"{'/'.join(ours[-1].filename.split('/')[-2:])}:{ours[-1].lineno}" if ours else ""
+        """The place in the code at which an error arose, for those who report it."""
+        frames = traceback.extract_tb(None if self.error is None else self.error.__traceback__)
+        return f"{'/'.join(Path(frames[-1].filename).parts[-2:])}:{frames[-1].lineno}" if frames else ""
 
 
 class Jobs:
