@@ -119,11 +119,16 @@ class Context:
             return ""
         return f"about {duration(cost.seconds)} on this machine, {cost.bytes / 2**20:,.0f} MiB beside the model"
 
-    def link(self, label: str, key: str, values: Mapping[str, Any]) -> None:
-        """A link to another page, opened with these values, its computation asked for; in this tab, model kept."""
+    def link(self, label: str, key: str, values: Mapping[str, Any], *, mark: str = "") -> None:
+        """A button to another page, opened with these values, its computation asked for; in this tab, model kept.
+
+        `mark` tells buttons of one label apart.
+        """
         from interp.apps.dashboard.registry import page_of
 
-        st.button(label, key=f"_to.{self.page.key}.{key}.{label}", on_click=_go, args=(page_of(key), dict(values)))
+        st.button(
+            label, key=f"_to.{self.page.key}.{key}.{label}.{mark}", on_click=_go, args=(page_of(key), dict(values))
+        )
 
     def set(self, values: Mapping[str, Any]) -> None:
         """Change values and draw the page again. For use in answer to a button."""
