@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from interp.apps.dashboard import address, controls, states
+from interp.apps.dashboard import address, controls
+from interp.apps.dashboard import work as works
 from interp.apps.dashboard.page import Page
 from interp.apps.dashboard.shelf import Chosen
 from interp.apps.dashboard.store import Results
@@ -104,7 +105,7 @@ class Context:
                 return None
             wanted[name] = self.page.inputs(work, self.values)
             st.rerun()
-        return states.present(self.page, work, self.model, self.values)
+        return works.present(self.page, work, self.model, self.values)
 
     def expected(self) -> str:
         """What the page's computation will take with these values, in words; nothing where that cannot be told."""

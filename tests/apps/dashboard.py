@@ -123,6 +123,7 @@ class Dashboard:
         context = self.browser.new_context(
             viewport={"width": width, "height": height},
             color_scheme=theme,  # type: ignore[arg-type]
+            reduced_motion="reduce",
             permissions=["clipboard-read", "clipboard-write"],
         )
         context.set_default_timeout(PATIENCE * 1000)
@@ -250,7 +251,14 @@ def serving(runs: Path, *words: str) -> Iterator[tuple[str, int]]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(tree.ROOT)}
     log = runs.with_suffix(".log")
     with log.open("wb") as output:
-        process = subprocess.Popen([*command, *words], cwd=runs.parent, env=environment, stdout=output, stderr=output)
+        process = subprocess.Popen(
+            [*command, *words],
+            cwd=runs.parent,
+            env=environment,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,  # the scheduler shares by session: the browser's drawing must not starve the server
+        )
         try:
             _wait_for(port, process, log)
             yield f"http://127.0.0.1:{port}", process.pid
