@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
+from benchmarks.dashboard import dashboard
 from benchmarks.experts import mixture
 from benchmarks.facts import many_facts
 from benchmarks.induction import atlas, detected_heads, head_scores
@@ -149,4 +150,5 @@ CASES: dict[str, Callable[[], Iterator[Row]]] = {
     "sharded": sharded,
     "studies": studies,
     "command_line": command_line,
+    "dashboard": dashboard,
 }

@@ -15,6 +15,7 @@ import typer
 import interp
 from interp.apps.cli import (
     attribute,
+    dashboard,
     demo,
     diff,
     facts,
@@ -41,6 +42,7 @@ from interp.errors import InterpError, PointError
 EPILOG = """\b
 Examples:
   interp demo                                            a first result, with a report to open in a browser
+  interp dashboard                                       pages to look inside a model without writing code
   interp lens "The Eiffel Tower is located in the city of" --answer " Paris"
   interp generate "Once upon a time" --max-new-tokens 40
   interp induction --top 5 --json
@@ -88,6 +90,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 110},
 )
 app.command("demo", epilog=demo.EPILOG, short_help="A first result from a real model, as a report.")(demo.demo)
+app.command("dashboard", epilog=dashboard.EPILOG, short_help="Look inside a model in a browser.")(dashboard.dashboard)
 app.command("generate", epilog=generate.EPILOG, short_help="A continuation of a text, as it is written.")(
     generate.generate
 )

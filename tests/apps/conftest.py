@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,8 +14,10 @@ from interp.apps.cli import main
 from interp.models.constructed import one_fact_memory
 
 if TYPE_CHECKING:
+    from dashboard import Dashboard
     from playwright.sync_api import Browser
 
+    from interp.apps.dashboard.session import Workshop
     from interp.models.transformer import Transformer
 
 Run = Callable[..., tuple[int, str, str]]
@@ -87,3 +90,25 @@ def browser() -> "Iterator[Browser]":
         closing(playwright.chromium.launch(executable_path=program, args=FLAGS)) as found,
     ):
         yield found
+
+
+@pytest.fixture(scope="session")
+def dashboard(browser: "Browser", tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Dashboard]":
+    """The dashboard on the default model, in a process of its own."""
+    from dashboard import Dashboard, serving
+
+    runs = tmp_path_factory.mktemp("dashboard") / "runs"
+    with serving(runs) as (url, process):
+        yield Dashboard(url, browser, runs, process)
+
+
+@pytest.fixture
+def own_workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Workshop":
+    """Models, jobs and results of one test alone, for pages that are run in this process; runs go below tmp_path."""
+    import streamlit as st
+
+    from interp.apps.dashboard import session
+
+    monkeypatch.setattr("sys.argv", ["app.py", "--runs", str(tmp_path / "runs"), "--models", str(tmp_path)])
+    st.cache_resource.clear()
+    return session.workshop()

@@ -1,0 +1,138 @@
+"""The address bar is the state: what it says becomes values, and whatever the values become is written into it.
+
+Streamlit's own binding drops defaults and values that cannot be used without a word; here all values are written, with
+the version of the table, and what a link says wrongly is said.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from interp.apps.dashboard.page import Page
+from interp.apps.dashboard.parameters import VERSION, cut, defaults, read, write
+from interp.apps.dashboard.session import workshop
+from interp.apps.dashboard.shelf import DEVICES, DTYPES, Chosen
+from interp.errors import UsageError
+
+GO = "_go"
+"""The key of the page that is to be opened next."""
+Query = dict[str, list[str]]
+PENDING = "_pending"
+"""Where values wait that were set after their widgets had been drawn."""
+
+
+def arrive(page: Page) -> dict[str, Any]:
+    """The values of the page for this run of its script: those of a new link, else those of the widgets."""
+    query: Query = {name: st.query_params.get_all(name) for name in st.query_params}
+    if query and (page.key, query) != st.session_state.get("_written"):
+        _follow(page, query)
+    kept = _kept(page)
+    for name, value in st.session_state.pop(PENDING, {}).items():
+        assign(page, name, value)
+    for parameter in page.parameters:
+        value = st.session_state.get(widget_key(page, parameter.name), kept[parameter.name])
+        value = tuple(value) if parameter.kind == "choices" else value
+        if parameter.problem(value) is None:
+            kept[parameter.name] = value
+    return kept
+
+
+def leave(page: Page) -> None:
+    """Write all values into the address bar, at the end of a run."""
+    chosen = current_model()
+    head = {"v": VERSION, "model": chosen.model, "device": chosen.device, "dtype": chosen.dtype}
+    said = {**head, **write(page.parameters, _kept(page)), "asked": ",".join(sorted(asked(page)))}
+    query = {name: [text] for name, text in said.items()}
+    if query != {name: st.query_params.get_all(name) for name in st.query_params}:
+        st.query_params.from_dict(said)
+    st.session_state["_written"] = (page.key, query)
+
+
+def widget_key(page: Page, name: str) -> str:
+    """The key of a parameter's widget."""
+    return f"{page.key}.{name}"
+
+
+def assign(page: Page, name: str, value: Any) -> None:
+    """Change a value: in a callback, or before its widget is drawn."""
+    _kept(page)[name] = value
+    st.session_state[widget_key(page, name)] = value
+    complaints(page).clear()
+
+
+def seed(page: Page, name: str) -> str:
+    """Make sure that the widget begins with the value; returns its key. Streamlit forgets widgets it does not draw."""
+    key = widget_key(page, name)
+    if key not in st.session_state:
+        st.session_state[key] = _kept(page)[name]
+    return key
+
+
+def values_of(page: Page) -> dict[str, Any]:
+    """The values of the page as they are now."""
+    return _kept(page)
+
+
+def complaints(page: Page) -> list[str]:
+    """What the link said that could not be used, until something is changed."""
+    found: list[str] = st.session_state.setdefault(f"_complaints.{page.key}", [])
+    return found
+
+
+def asked(page: Page) -> dict[str, dict[str, Any]]:
+    """Work that was asked for: its name → the inputs that it was asked with."""
+    found: dict[str, dict[str, Any]] = st.session_state.setdefault(f"_asked.{page.key}", {})
+    return found
+
+
+def current_model() -> Chosen:
+    """The model that this session works on."""
+    chosen: Chosen = st.session_state.setdefault("_chosen", Chosen(workshop().options.model))
+    return chosen
+
+
+def choose(chosen: Chosen) -> None:
+    """Work on another model from now on."""
+    st.session_state["_chosen"] = chosen
+
+
+def _kept(page: Page) -> dict[str, Any]:
+    kept: dict[str, Any] = st.session_state.setdefault(f"_values.{page.key}", defaults(page.parameters))
+    return kept
+
+
+def _follow(page: Page, query: Query) -> None:
+    """Take a link for what it says."""
+    reading = read(page.parameters, query)
+    for name, value in reading.values.items():
+        _kept(page)[name] = value
+        st.session_state[widget_key(page, name)] = value
+    complaints(page)[:] = [*reading.complaints, *_follow_model(query)]
+    asked(page).clear()
+    known = [*([page.main] if page.main else []), *page.further]
+    for name in query.get("asked", [""])[-1].split(","):
+        work = next((work for work in known if work.name == name), None)
+        if work is not None:
+            asked(page)[name] = page.inputs(work, reading.values)
+        elif name:
+            complaints(page).append(f"The link asks for {cut(name)!r}, which this page does not compute.")
+
+
+def _follow_model(query: Mapping[str, list[str]]) -> list[str]:
+    """The model of a link; what cannot be used stays as it was, and is said."""
+    before, found = current_model(), []
+    said = {name: query[name][-1] for name in ("model", "device", "dtype") if name in query}
+    for name, allowed in (("device", DEVICES), ("dtype", DTYPES)):
+        if said.get(name, allowed[0]) not in allowed:
+            stays = getattr(before, name)
+            shown = cut(said.pop(name))
+            found.append(f"{name} = {shown!r} in the link: one of {', '.join(allowed)} is expected. {stays} is used.")
+    if "model" in said:
+        try:
+            workshop().shelf.resolved(said["model"])
+        except UsageError as error:
+            found.append(f"The link's model cannot be opened here: {error} {before.model} is used.")
+            del said["model"]
+    choose(Chosen(**{**vars(before), **said}))
+    return found

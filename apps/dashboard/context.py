@@ -1,0 +1,139 @@
+"""What a page is given to draw with: its values, its model, controls, figures, heat maps, further work."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from interp.apps.dashboard import address, controls
+from interp.apps.dashboard import work as works
+from interp.apps.dashboard.page import Page
+from interp.apps.dashboard.shelf import Chosen
+from interp.apps.dashboard.store import Results
+
+if TYPE_CHECKING:
+    import pandas
+    from plotly.graph_objects import Figure
+
+    from interp.apps.dashboard.heatmaps import Grid
+    from interp.models.transformer import Transformer
+
+
+def _go(page: Page, values: dict[str, Any]) -> None:
+    """Fill in another page; the shell opens it at the end of the run."""
+    for name, value in values.items():
+        address.assign(page, name, value)
+    if page.main is not None:
+        address.asked(page)[page.main.name] = page.inputs(page.main, address.values_of(page))
+    st.session_state[address.GO] = page.key
+
+
+@dataclass
+class Context:
+    """One run of a page's script. Figures that are drawn through it, and tables added to it, can be exported."""
+
+    page: Page
+    values: dict[str, Any]
+    chosen: Chosen
+    loaded: "Transformer | None"
+    figures: "dict[str, Figure]" = field(default_factory=dict)
+    tables: "dict[str, pandas.DataFrame]" = field(default_factory=dict)
+
+    @property
+    def model(self) -> "Transformer":
+        """The model, which is loaded wherever results are shown."""
+        assert self.loaded is not None, "a page that shows without a model says needs_model=False"
+        return self.loaded
+
+    def control(self, name: str, low: float | None = None, high: float | None = None) -> Any:
+        """Draw the widget of a view parameter here; its value. A value outside `low` to `high` is said, and mended."""
+        parameter = self.page.parameter(name)
+        if low is not None or high is not None:
+            self._mend(name, low, high)
+        return controls.widget(self.page, parameter, low, high)
+
+    def _mend(self, name: str, low: float | None, high: float | None) -> None:
+        value, parameter = self.values[name], self.page.parameter(name)
+        fits = (low is None or value >= low) and (high is None or value <= high)
+        if fits:
+            return
+        default = parameter.default
+        inner = default if (low is None or default >= low) and (high is None or default <= high) else low
+        said = f"{parameter.label} {value} is outside {low:g} to {high:g} here; {inner} is used."
+        st.warning(said)
+        address.complaints(self.page).append(said)  # so that it still stands after the next run of the script
+        key = address.widget_key(self.page, name)
+        self.values[name] = inner
+        st.session_state[key] = inner
+
+    def plot(self, name: str, figure: "Figure", alt: str) -> None:
+        """A figure with a text alternative; it can be exported under its name."""
+        from interp.apps.dashboard.figures import draw
+
+        self.figures[name] = figure
+        draw(f"{self.page.key}.{name}", figure, alt)
+
+    def heatmap(self, name: str, grid: "Grid", alt: str, *, beside: Sequence[str] = ()) -> tuple[int, int]:
+        """A heat map in which a cell can be chosen, by a click or in the number inputs above it: (row, column).
+
+        `beside` are further view parameters whose widgets stand with those.
+        """
+        from interp.apps.dashboard.heatmaps import heatmap
+
+        return heatmap(self, name, grid, alt, beside)
+
+    def table(self, name: str, frame: "pandas.DataFrame", *, shown: Sequence[str] | None = None) -> None:
+        """A table; it can be exported under its name."""
+        self.tables[name] = frame
+        st.dataframe(frame if shown is None else frame[list(shown)], width="stretch", hide_index=True)
+
+    def export(self, name: str, frame: "pandas.DataFrame") -> None:
+        """Offer a table for export without drawing it."""
+        self.tables[name] = frame
+
+    def further(self, name: str, *, button: str | None = None) -> Results | None:
+        """Further work of the page: what it found, or None while its state is drawn here.
+
+        Work that is not automatic is asked for with `button`.
+        """
+        work = self.page.work(name)
+        wanted = address.asked(self.page)
+        if not work.automatic and name not in wanted:
+            key = f"_ask.{self.page.key}.{name}"
+            if not st.button(button or work.label, key=key):
+                return None
+            wanted[name] = self.page.inputs(work, self.values)
+            st.rerun()
+        return works.present(self.page, work, self.model, self.values)
+
+    def expected(self) -> str:
+        """What the page's computation will take with these values, in words; nothing where that cannot be told."""
+        from interp.apps.dashboard.look import duration
+        from interp.errors import InterpError
+
+        if self.page.cost is None:
+            return ""
+        try:
+            cost = self.page.cost(self.model, self.values)
+        except InterpError:
+            return ""
+        return f"about {duration(cost.seconds)} on this machine, {cost.bytes / 2**20:,.0f} MiB beside the model"
+
+    def link(self, label: str, key: str, values: Mapping[str, Any], *, mark: str = "") -> None:
+        """A button to another page, opened with these values, its computation asked for; in this tab, model kept.
+
+        `mark` tells buttons of one label apart.
+        """
+        from interp.apps.dashboard.registry import page_of
+
+        st.button(
+            label, key=f"_to.{self.page.key}.{key}.{label}.{mark}", on_click=_go, args=(page_of(key), dict(values))
+        )
+
+    def set(self, values: Mapping[str, Any]) -> None:
+        """Change values and draw the page again. For use in answer to a button."""
+        for name, value in values.items():
+            assert self.page.parameter(name).problem(value) is None
+        st.session_state[address.PENDING] = dict(values)
+        st.rerun()
