@@ -152,7 +152,7 @@ def refuse(context: typer.Context, of: str, *names: str) -> None:
 
 
 def was_typed(context: typer.Context, name: str) -> bool:
-    """Whether this parameter stands in the command itself: what an environment sets for all commands contradicts none."""
+    """Whether this parameter stands in the command itself: what an environment sets for all commands is no request."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 
