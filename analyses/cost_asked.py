@@ -67,6 +67,19 @@ class Asked:
             total += cost(item) * times
         return total
 
+    def batched(self, cost: Callable[[Item, int], Work], size: Callable[[int], int], *, sort: bool = False) -> Work:
+        """The work on batches of items, padded on the left to the longest of each: `cost(padded, rows)`.
+
+        `size(longest)`: how many fit into a batch; `sort`: whether items of like length share one.
+        """
+        items = sorted(self.items, key=lambda item: item.length) if sort else self.items
+        fit = max(1, size(max((item.length for item in items), default=1)))
+        total = Work()
+        for start in range(0, len(items), fit):
+            batch = items[start : start + fit]
+            total += cost(_padded(batch), len(batch))
+        return total
+
     def number(self, name: str, default: int, *, least: int = 0) -> int:
         """A whole number."""
         value = self.settings.get(name, default)
@@ -108,6 +121,13 @@ class Asked:
 
         value = self.settings.get(name)
         return indices(slice(None) if value is None else value, size, name)  # type: ignore[arg-type]
+
+
+def _padded(items: Sequence[Item]) -> Item:
+    """One item for a batch: as long as the longest, changed where any of them is."""
+    longest = max(item.length for item in items)
+    changed = {longest - item.length + place for item in items for place in item.changed}
+    return Item(longest, tuple(sorted(changed)))
 
 
 def _changed(given: object, length: int) -> tuple[int, ...]:

@@ -123,8 +123,12 @@ def composition(costing: Costing, asked: Asked) -> Work:
     """Every head with every head of later layers: products of thin matrices."""
     c, layers = costing.config, len(asked.places("layers", costing.config.n_layers))
     width, seen = c.n_heads * c.d_head, (c.n_heads + 2 * c.n_kv_heads) * c.d_head
+    draws = asked.number("baseline_draws", 20, least=2)
     pair = 2 * width * (c.d_model * seen + 3 * c.n_heads * c.d_head**2)
-    return costing.product(layers * (layers - 1) // 2 * pair, layers * width * c.d_model).of_cells(layers)
+    random = 2 * draws**2 * (3 * c.d_head**2 * c.d_model + 3 * c.d_head**3)
+    own = 2 * (layers * c.n_heads + draws) * c.d_head**2 * (2 * c.d_head + c.d_model)
+    flops = layers * (layers - 1) // 2 * pair + random + own
+    return costing.product(flops, layers * width * c.d_model).of_cells(layers)
 
 
 def head_circuit(costing: Costing, asked: Asked) -> Work:

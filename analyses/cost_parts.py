@@ -59,6 +59,8 @@ class Alike:
     """The layer whose input they start from."""
     start: int
     """The first column that is computed."""
+    whole: bool = False
+    """Whether all of these columns are computed behind the last attention too, and not those alone that are read."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,8 @@ class Costing:
         """
         if not shortcuts:
             cells, read = [Alike(sum(each.count for each in cells), 0, 0)], length
+        last = self.config.n_layers  # behind the layers only what is read is computed
+        cells = [replace(each, start=max(each.start, length - read)) if each.join == last else each for each in cells]
         count = sum(each.count for each in cells)
         if count == 0:
             return Work()
@@ -171,9 +175,9 @@ class Costing:
         return run_flops(c, 1, read=0) - 4 * c.n_layers * c.n_heads * c.d_head
 
     def _cell_flops(self, length: int, cell: Alike, rows: int, read: int) -> int:
-        kept = max(cell.start, length - read)
-        start = cell.start if cell.join < self.config.n_layers else kept
-        return run_flops(self.config, length, batch=rows, join=cell.join, start=start, kept=kept, read=length - kept)
+        kept = cell.start if cell.whole else max(cell.start, length - read)
+        logits = min(read, length - cell.start)
+        return run_flops(self.config, length, batch=rows, join=cell.join, start=cell.start, kept=kept, read=logits)
 
     def _moved(self, length: int, cells: Sequence[Alike], rows: int, limit: int) -> int:
         """Weights once a walk, and every cell's keys and values."""

@@ -13,7 +13,9 @@ from interp.analyses.components import Component
 from interp.analyses.cost_asked import Asked, Item
 from interp.analyses.cost_heads import prefix
 from interp.analyses.cost_parts import Alike, Costing, Work
-from interp.analyses.cost_sweeps import BUDGET, base_run
+from interp.analyses.cost_sweeps import base_run
+from interp.analyses.cost_texts import BUDGET, recalls_at_once
+from interp.analyses.edited_texts import TEXTS_AT_ONCE
 from interp.analyses.neurons import Neuron
 from interp.analyses.sites import layer_window
 from interp.errors import UsageError
@@ -21,37 +23,42 @@ from interp.errors import UsageError
 BLOCKS = ("subject", "non_subject", "last", "random")
 REFERENCE, REFERENCE_LENGTH = 68, 8
 """How many bundled facts a mean is over by default, and about how many tokens they have."""
-PARAPHRASES = 3
-"""Of every bundled fact."""
+PARAPHRASES, RELATIONS = 3, 19
+"""Of every bundled fact, and of all of them."""
 
 
-def _swept(costing: Costing, asked: Asked, item: Item, cells: Sequence[Alike], points: Iterable[str]) -> Work:
+def _swept(
+    costing: Costing, asked: Asked, item: Item, cells: Sequence[Alike], points: Iterable[str] = (), rows: int = 1
+) -> Work:
+    """The base run of texts and a sweep over them; every text has cells of its own."""
     shortcuts, budget = asked.flag("shortcuts", True), asked.number("budget", BUDGET)
-    return costing.sweep(item.length, cells, points=points, budget=budget, shortcuts=shortcuts)
+    swept = costing.sweep(item.length, cells, rows, points=points, budget=budget, shortcuts=shortcuts)
+    return base_run(costing, item.length, rows) + swept.of_cells(swept.cells * rows)
 
 
 def knockout(costing: Costing, asked: Asked) -> Work:
     """Which facts are known, and edges into the last token blocked in a window around every layer."""
     blocks, draws = asked.words("blocks", BLOCKS, BLOCKS), asked.number("draws", 3, least=1)
-    return cost_texts.facts(costing, asked) + _edges(costing, asked, len(blocks) + (draws - 1) * ("random" in blocks))
+    cuts = len(blocks) + (draws - 1) * ("random" in blocks)
+
+    def some(item: Item, rows: int) -> Work:
+        return _blocked(costing, asked, item, rows, cuts, item.length - 1, 5)
+
+    return cost_texts.facts(costing, asked) + asked.batched(some, recalls_at_once(costing, asked), sort=True)
 
 
 def edge_knockout(costing: Costing, asked: Asked) -> Work:
     """Sets of edges (`edges`, one without) blocked in a window around every layer, from the first query on."""
-    return _edges(costing, asked, asked.count("edges", 1), last=False)
+    cuts = asked.count("edges", 1)
+    return asked.each(lambda item: _blocked(costing, asked, item, 1, cuts, item.first, 1))
 
 
-def _edges(costing: Costing, asked: Asked, cuts: int, *, last: bool = True) -> Work:
-    count = costing.config.n_layers
-    window = asked.number("window", 5 if last else 1, least=1)
-
-    def one(item: Item) -> Work:
-        start = item.length - 1 if last else item.first
-        layers = (layer_window(layer, window, count)[0] for layer in asked.places("layers", count))
-        cells = [Alike(cuts, first, start) for first in layers]
-        return base_run(costing, item.length) + _swept(costing, asked, item, cells, ["blocks.0.attn.hook_attn_scores"])
-
-    return asked.each(one)
+def _blocked(costing: Costing, asked: Asked, item: Item, rows: int, cuts: int, start: int, window: int) -> Work:
+    """Edges of scores blocked around every layer."""
+    count, wide = costing.config.n_layers, asked.number("window", window, least=1)
+    joins = [layer_window(layer, wide, count)[0] for layer in asked.places("layers", count)]
+    cells = [Alike(cuts, join, start) for join in joins]
+    return _swept(costing, asked, item, cells, ["blocks.0.attn.hook_attn_scores"], rows)
 
 
 def sublayer_knockout(costing: Costing, asked: Asked) -> Work:
@@ -60,12 +67,13 @@ def sublayer_knockout(costing: Costing, asked: Asked) -> Work:
     cuts = len(sublayers) * len(methods)
     points = [f"blocks.0.hook_{sublayer}_out" for sublayer in sublayers]
 
-    def one(item: Item) -> Work:
+    def some(item: Item, rows: int) -> Work:
         cells = [Alike(cuts, layer, item.first) for layer in asked.places("layers", costing.config.n_layers)]
-        return base_run(costing, item.length) + _swept(costing, asked, item, cells, points)
+        return _swept(costing, asked, item, cells, points, rows)
 
     means = costing.forward(REFERENCE_LENGTH, 1, read=0) * asked.count("reference", REFERENCE)
-    return cost_texts.facts(costing, asked) + (means if "mean" in methods else Work()) + asked.each(one)
+    known = cost_texts.facts(costing, asked) + (means if "mean" in methods else Work())
+    return known + asked.batched(some, recalls_at_once(costing, asked), sort=True)
 
 
 def ablation(costing: Costing, asked: Asked) -> Work:
@@ -78,8 +86,7 @@ def ablation(costing: Costing, asked: Asked) -> Work:
     def one(item: Item) -> Work:
         start = max(first, 0 if asked.settings.get("method", "mean") not in ("mean", "resample") else item.first)
         cells = [Alike(1, join, min(start, item.length - 1)) for join in runs]
-        recorded = costing.forward(item.length, read=0)
-        return recorded + base_run(costing, item.length) + _swept(costing, asked, item, cells, ())
+        return costing.forward(item.length, read=0) + _swept(costing, asked, item, cells)
 
     return asked.each(one)
 
@@ -102,7 +109,7 @@ def head_ablation(costing: Costing, asked: Asked) -> Work:
     """Heads taken away alone and together, each set beside others of its layers, from random texts."""
     heads = _components(asked.settings.get("heads", ["0.0"]))
     alone = asked.flag("alone", True) or len(heads) == 1
-    groups = {str(head): (head,) for head in heads} if alone else {}
+    groups: dict[str, tuple[Component, ...]] = {str(head): (head,) for head in heads} if alone else {}
     groups |= {"together": heads} if len(heads) > 1 else {}
     size, repeats = asked.number("seq_len", 25, least=2), asked.number("repeats", 2, least=2)
     length, texts = prefix(asked) + size * repeats, asked.number("n_seqs", 8, least=1)
@@ -119,9 +126,13 @@ def head_links(costing: Costing, asked: Asked) -> Work:
     receivers = _components(asked.settings.get("receivers", [f"{min(1, last)}.0"]))
     runs = _sets(costing, asked, {str(sender): (sender,) for sender in senders}, 20, senders)
     size, repeats = asked.number("seq_len", 25, least=2), asked.number("repeats", 2, least=2)
-    cells = [Alike(len(runs), receiver.layer, prefix(asked)) for receiver in receivers]
     length, texts = prefix(asked) + size * repeats, asked.number("n_seqs", 8, least=1)
-    return _on_texts(costing, asked, length, texts, cells, (repeats - 1) * (size - 1))
+    cells = [Alike(len(runs), receiver.layer, 0) for receiver in receivers]  # patterns are looked at whole
+    config, own = costing.config, asked.word("path", "k", ("k", "q", "v"))
+    inputs = (config.n_heads if own == "q" else config.n_kv_heads) + 1
+    apart = 2 * len(runs) * len(receivers) * texts * length * inputs * config.d_model * config.d_head
+    swept = _on_texts(costing, asked, length, texts, cells, (repeats - 1) * (size - 1))
+    return swept + costing.product(apart)
 
 
 def _on_texts(costing: Costing, asked: Asked, length: int, texts: int, cells: Sequence[Alike], read: int) -> Work:
@@ -154,23 +165,25 @@ def neuron_edits(costing: Costing, asked: Asked) -> Work:
     layer = min((Neuron.parse(str(each)).layer for each in given), default=0) if isinstance(given, Sequence) else 0
     runs = len(changes) * (1 + controls)
 
-    def one(item: Item) -> Work:
-        start = item.length - 1 if asked.flag("last", False) else 0
-        cells = [Alike(runs, layer, start)]
-        mean = costing.forward(item.length, read=0) if "mean" in changes else Work()
-        return mean + base_run(costing, item.length) + _swept(costing, asked, item, cells, ())
+    def some(item: Item, rows: int) -> Work:
+        cells = [Alike(runs, layer, item.length - 1 if asked.flag("last", False) else 0)]
+        mean = costing.forward(item.length, rows, read=0) if "mean" in changes else Work()
+        return mean + _swept(costing, asked, item, cells, (), rows)
 
-    return asked.each(one)
+    return asked.batched(some, lambda longest: TEXTS_AT_ONCE)
 
 
 def suppression(costing: Costing, asked: Asked) -> Work:
     """Which facts are known; the neurons of some; and these edited, in their own wordings and in others' prompts."""
     limit = min(asked.number("limit", 20, least=1), len(asked.lengths))
     edited = asked.of_lengths(asked.lengths[:limit])
-    found = knowledge_neurons(costing, edited)
-    others = asked.settings.get("others", 12)
-    texts = 1 + PARAPHRASES + asked.number("peers", 2) + (others if isinstance(others, int) else len(asked.lengths))
-    return cost_texts.facts(costing, asked) + found + neuron_edits(costing, edited) * texts
+    relations = min(limit, asked.number("relations", RELATIONS, least=1))
+    measured = min(len(asked.lengths), limit + relations * asked.number("peers", 2))
+    others, own = asked.settings.get("others", 12), -(-measured // max(1, relations))
+    texts = own + min(measured - own, others if isinstance(others, int) else measured)
+    texts += asked.count("paraphrases", PARAPHRASES)
+    found = cost_texts.facts(costing, asked) + knowledge_neurons(costing, edited)
+    return found + neuron_edits(costing, edited) * texts
 
 
 def _components(named: object) -> tuple[Component, ...]:

@@ -6,14 +6,19 @@ from typing import get_args
 
 from interp.analyses.cost_asked import Asked, Item
 from interp.analyses.cost_parts import Alike, Costing, Work
-from interp.analyses.cost_texts import facts
+from interp.analyses.cost_texts import BUDGET, facts
+from interp.analyses.recall import HELD
 from interp.analyses.sites import SITES, Site, layer_window, site_spec
 from interp.analyses.trace_settings import RESTORED, Kind, Sublayer, window_of
 from interp.models.walk import layer_of_join
 
-BUDGET = 2**30
 LOCAL = ("embed", "resid_pre", "q", "k", "v")
 """What depends, in the first layer, on one token alone."""
+TOUCHED = {
+    "k_by_head": ("hook_rot_q", "hook_attn_scores"),
+    "v_by_head": ("hook_pattern", "hook_z"),
+}
+"""Sites whose edits are functions that say of no position that they leave it alone, and what else they listen to."""
 TOKENS = ("pos", "query_pos", "key_pos")
 
 
@@ -42,18 +47,20 @@ def patching_cells(costing: Costing, asked: Asked, item: Item) -> list[Alike]:
     layers = asked.places("layers", sizes["layer"]) if "layer" in spec.axes else [0]
     window, cells = asked.number("window", 1, least=1), []
     for layer in layers if "layer" in swept else [min(layers)]:
-        first = layer_window(layer, window, sizes["layer"])[0] if window > 1 else layer
-        join = layer_of_join(spec.name(first), costing.points)
-        starts = _starts(asked, item, sites, swept, first)
-        cells += [Alike(others * count, join, start) for start, count in starts.items()]
+        around = layer_window(layer, window, sizes["layer"])
+        join = layer_of_join(spec.name(around[0]), costing.points)
+        starts = _starts(asked, item, sites, swept, around[0])
+        whole = bool(set(TOUCHED) & set(sites)) and sizes["layer"] - 1 in around
+        cells += [Alike(others * count, join, start, whole) for start, count in starts.items()]
     return cells
 
 
 def _swept(costing: Costing, asked: Asked, item: Item, cells: Sequence[Alike]) -> Work:
+    touched = [f"blocks.0.attn.{point}" for site in _sites(asked) for point in TOUCHED.get(site, ())]
     return costing.sweep(
         item.length,
         cells,
-        points=_points(costing, asked),
+        points=[*_points(costing, asked), *touched],
         budget=asked.number("budget", BUDGET),
         shortcuts=asked.flag("shortcuts", True),
     )
@@ -104,7 +111,7 @@ def tracing_sweep(costing: Costing, asked: Asked, item: Item) -> Work:
         for layer in range(count):
             first = window_of(kind, layer, window, count)[0]
             join = layer_of_join(f"blocks.{first}.{RESTORED[kind]}", costing.points)
-            cells += [Alike(1, join, start) for start in range(item.first, item.length)]
+            cells += [Alike(1, join, start) for start in range(first_place(asked, item), item.length)]
     names = [name for name in costing.points.resolve(_restored(asked)) if name.startswith("blocks.0.")]
     return costing.sweep(
         item.length,
@@ -116,6 +123,11 @@ def tracing_sweep(costing: Costing, asked: Asked, item: Item) -> Work:
     )
 
 
+def first_place(asked: Asked, item: Item) -> int:
+    """Where cells begin: at the first position that differs, unless nothing is to be left out."""
+    return item.first if asked.flag("shortcuts", True) else 0
+
+
 def trace_rows(asked: Asked) -> int:
     """Runs that are averaged: noise is drawn several times, another subject stands there once."""
     replaced = asked.settings.get("replacement") is not None or asked.settings.get("corruption") == "replace"
@@ -124,8 +136,7 @@ def trace_rows(asked: Asked) -> int:
 
 def base_run(costing: Costing, length: int, rows: int = 1) -> Work:
     """The run that a sweep starts from, recorded between layers."""
-    kept = ["hook_embed", "blocks.*.hook_resid_post", "blocks.*.attn.hook_rot_k", "blocks.*.attn.hook_v"]
-    return costing.forward(length, rows, read=1, kept=kept)
+    return costing.forward(length, rows, read=1, kept=HELD)
 
 
 _NAMED = {"pos": "positions", "query_pos": "positions", "key_pos": "keys", "layer": "layers"}
@@ -147,7 +158,8 @@ def _points(costing: Costing, asked: Asked) -> list[str]:
 
 
 def _restored(asked: Asked) -> list[str]:
-    return list(dict.fromkeys(f"blocks.*.{RESTORED[kind]}" for kind in asked.words("kinds", get_args(Kind))))
+    kinds = asked.words("kinds", get_args(Kind), get_args(Kind))
+    return list(dict.fromkeys(f"blocks.*.{RESTORED[kind]}" for kind in kinds))
 
 
 def _axis_sizes(costing: Costing, length: int) -> dict[str, int]:
@@ -159,17 +171,18 @@ def _axis_sizes(costing: Costing, length: int) -> dict[str, int]:
 
 def _starts(asked: Asked, item: Item, sites: Sequence[Site], swept: Sequence[str], layer: int) -> Mapping[int, int]:
     """First column → how many combinations of the swept token axes are computed from there on."""
-    own = {"k_by_head", "v_by_head"} & set(sites)
     local = layer == 0 and set(sites) <= set(LOCAL)
-    moved = [place for place in range(item.first, item.length) if not local or place in item.changed]
+    whole = bool(set(TOUCHED) & set(sites)) or not asked.flag("shortcuts", True)
+    here = range(0 if whole else item.first, item.length)
+    moved = [place for place in here if whole or not local or place in item.changed]
     chosen = set(asked.places("positions", item.length))
     if "key_pos" in swept:
         return _edges(item, asked.places("keys", item.length), chosen, "query_pos" in swept)
     if not {"pos", "query_pos"} & set(swept):
         acting = [place for place in moved if place in chosen] or [item.length - 1]
-        return {0 if own else acting[0]: 1}
+        return {0 if whole else acting[0]: 1}
     places = [place for place in moved if place in chosen]
-    return {0: len(places)} if own else dict.fromkeys(places, 1)
+    return {0: len(places)} if whole else dict.fromkeys(places, 1)
 
 
 def _edges(item: Item, keys: Sequence[int], queries: set[int], by_query: bool) -> Mapping[int, int]:

@@ -1,11 +1,16 @@
 """The costs of analyses that read texts as they are: lenses, attribution, facts, neurons."""
 
+from collections.abc import Callable
+
 from interp.analyses.cost_asked import Asked, Item
 from interp.analyses.cost_parts import Costing, Work
+from interp.analyses.last_logits import texts_that_fit
+from interp.analyses.recall import AT_ONCE, HELD
 
 STREAM = ("blocks.0.hook_resid_pre", "blocks.*.hook_resid_post")
 SUBLAYERS = ("blocks.*.hook_attn_out", "blocks.*.hook_mlp_out")
 MEBIBYTE = 2**20
+BUDGET = 2**30
 
 
 def lens(costing: Costing, asked: Asked) -> Work:
@@ -36,18 +41,24 @@ def lens_parts(costing: Costing, asked: Asked) -> Work:
 
 
 def facts(costing: Costing, asked: Asked) -> Work:
-    """What the model says at the end of every prompt."""
-    return asked.each(lambda item: costing.forward(item.length, read=1).of_cells(1))
+    """What the model says at the end of every prompt, in batches."""
+    return _padded(costing, asked, lambda item, rows: costing.forward(item.length, rows, read=1).of_cells(rows))
+
+
+def _padded(costing: Costing, asked: Asked, cost: Callable[[Item, int], Work], share: int = 1) -> Work:
+    """Batches of prompts as `texts_within` makes them, of a share of the memory."""
+    room = asked.number("max_bytes", 256 * MEBIBYTE, least=1) // share
+    return asked.batched(cost, lambda longest: texts_that_fit(costing.config, costing.itemsize, longest, room))
 
 
 def fact_lens(costing: Costing, asked: Asked) -> Work:
     """Which facts are known, and every boundary at one token of each."""
 
-    def one(item: Item) -> Work:
-        read = costing.unembed(costing.config.n_layers + 1, asked.number("max_bytes", 256 * MEBIBYTE))
-        return costing.forward(item.length, read=0, kept=STREAM, columns=1) + read
+    def some(item: Item, rows: int) -> Work:
+        read = costing.unembed(rows * (costing.config.n_layers + 1), asked.number("max_bytes", 256 * MEBIBYTE))
+        return costing.forward(item.length, rows, read=0, kept=STREAM, columns=1) + read
 
-    return facts(costing, asked) + asked.each(one)
+    return facts(costing, asked) + _padded(costing, asked, some, 4)
 
 
 def attribution(costing: Costing, asked: Asked) -> Work:
@@ -70,18 +81,25 @@ BY = ("sublayer", "head", "source", "head_source", "neuron", "expert")
 
 def fact_attribution(costing: Costing, asked: Asked) -> Work:
     """Which facts are known, and the attribution of each."""
-    by_head = {"by": "head", **asked.settings}
-    return facts(costing, asked) + attribution(costing, asked.with_settings(by_head)).of_cells(0)
+    longest = max(asked.lengths, default=0)
+    padded = asked.of_lengths([longest] * len(asked.lengths)).with_settings({"by": "head", **asked.settings})
+    return facts(costing, asked) + attribution(costing, padded).of_cells(0)
 
 
 def extraction(costing: Costing, asked: Asked) -> Work:
     """Which facts are known, and what each sublayer would say at the last token."""
 
-    def one(item: Item) -> Work:
-        run = costing.forward(item.length, read=0, kept=SUBLAYERS, columns=1)
-        return run + costing.unembed(2 * costing.config.n_layers)
+    def some(item: Item, rows: int) -> Work:
+        run = costing.forward(item.length, rows, read=0, kept=SUBLAYERS, columns=1)
+        return run + costing.unembed(2 * costing.config.n_layers * rows)
 
-    return facts(costing, asked) + asked.each(one)
+    return facts(costing, asked) + asked.batched(some, recalls_at_once(costing, asked), sort=True)
+
+
+def recalls_at_once(costing: Costing, asked: Asked) -> Callable[[int], int]:
+    """How many prompts share a sweep, by the length of the longest: their base run takes a quarter of the budget."""
+    quarter = asked.number("budget", BUDGET) // 4
+    return lambda longest: min(AT_ONCE, quarter // costing.recorded(HELD, longest, longest))
 
 
 def memories(costing: Costing, asked: Asked) -> Work:

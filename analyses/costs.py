@@ -20,6 +20,12 @@ from interp.models.config import ModelConfig
 from interp.models.planner.memory import ITEMSIZE
 from interp.models.planner.speed import Speed
 
+ARGUMENTS = (
+    *("changed", "components", "heads", "senders", "receivers", "neurons"),
+    *("edges", "paraphrases", "relations"),
+)
+"""What may stand among the settings though it is none: what analyses are given, where their cost depends on it."""
+
 
 @dataclass(frozen=True)
 class AnalysisCost:
@@ -47,9 +53,14 @@ class AnalysisCost:
         )
 
     def __str__(self) -> str:
-        time = "" if self.seconds is None else f", about {_duration(self.seconds)}"
         held = f"{self.bytes / 2**20:,.0f} MiB beside the model"
+        time = f", about {self.time}" if self.time else ""
         return f"{self.cells:,} cell{'s' * (self.cells != 1)}: {self.flops / 1e9:,.1f} GFLOP, {held}{time}"
+
+    @property
+    def time(self) -> str:
+        """Seconds for people; empty where they are not known."""
+        return "" if self.seconds is None else _duration(self.seconds)
 
 
 def analysis_cost(

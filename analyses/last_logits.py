@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.models.config import ModelConfig
+
 if TYPE_CHECKING:
     from interp.models.transformer import Transformer
 
@@ -23,6 +25,10 @@ def texts_within(model: "Transformer", pos: int, max_bytes: int) -> int:
 
     Counted are the values alive at once: in a layer's FFN, in its attention, or the logits and two copies.
     """
-    c = model.config
-    ffn, attention = pos * (4 * c.d_model + 3 * c.d_mlp), 2 * c.n_heads * pos**2
-    return max(1, max_bytes // (model.dtype.itemsize * max(ffn, attention, 3 * c.d_vocab)))
+    return texts_that_fit(model.config, model.dtype.itemsize, pos, max_bytes)
+
+
+def texts_that_fit(config: ModelConfig, itemsize: int, pos: int, max_bytes: int) -> int:
+    """The same from the model's shape alone."""
+    ffn, attention = pos * (4 * config.d_model + 3 * config.d_mlp), 2 * config.n_heads * pos**2
+    return max(1, max_bytes // (itemsize * max(ffn, attention, 3 * config.d_vocab)))

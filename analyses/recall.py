@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 AT_ONCE = 32
 """Facts in a batch: more would not make products faster, and would hold more of the base run."""
-_HELD = ("hook_embed", "blocks.*.hook_resid_post", "blocks.*.attn.hook_rot_k", "blocks.*.attn.hook_v")
+HELD = ("hook_embed", "blocks.*.hook_resid_post", "blocks.*.attn.hook_rot_k", "blocks.*.attn.hook_v")
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Recalls:
     def batches(self, model: "Transformer", budget: int) -> Iterator[Batch]:
         """All of them, those of equal length together, a batch's base run within a quarter of the budget."""
         order = sorted(range(len(self.asked)), key=lambda place: len(self.asked[place].ids))
-        each = model.cache_bytes(1, len(self.asked[order[-1]].ids), list(_HELD))
+        each = model.cache_bytes(1, len(self.asked[order[-1]].ids), list(HELD))
         size = max(1, min(AT_ONCE, budget // 4 // each))
         for start in range(0, len(order), size):
             yield Batch.of(self.asked, order[start : start + size], model.tokenizer.pad_id)

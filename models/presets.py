@@ -12,7 +12,7 @@ from torch import Tensor
 
 from interp.errors import UsageError, nearest
 from interp.models.config import ModelConfig
-from interp.models.families.registry import FAMILIES
+from interp.models.families.registry import family_named
 from interp.models.preset_shapes import SHAPES
 from interp.models.sources.checkpoint import Checkpoint
 
@@ -35,18 +35,25 @@ class Preset:
     @property
     def config(self) -> ModelConfig:
         """The shape, as loading the published files would give it."""
-        checkpoint = Checkpoint(
-            source=f"the preset {self.name}",
-            layout="hf",
-            architecture=self.architecture,
-            fields=self.fields,
-            shapes={},
-            read=_nothing_to_read,
-            tokenizer=lambda: None,
-            sha256=lambda: "",
-        )
-        families = (family for family in FAMILIES if family.layout == "hf")
-        return next(family for family in families if self.architecture in family.architectures).config(checkpoint)
+        return stated_shape(f"the preset {self.name}", self.architecture, self.fields)
+
+
+def stated_shape(source: str, architecture: str, fields: Mapping[str, object]) -> ModelConfig:
+    """The shape that a published configuration states, without any weights.
+
+    Raises `LoadError` for an architecture that no family reads, and for a configuration that is none.
+    """
+    checkpoint = Checkpoint(
+        source=source,
+        layout="hf",
+        architecture=architecture,
+        fields=fields,
+        shapes={},
+        read=_nothing_to_read,
+        tokenizer=lambda: None,
+        sha256=lambda: "",
+    )
+    return family_named(checkpoint).config(checkpoint)
 
 
 @functools.cache

@@ -192,7 +192,7 @@ class Clock:
 
     def __init__(self, model: "Transformer", longest: int) -> None:
         sizes = [size for size in (8, 32, 128, 512, 2048) if size < longest]
-        self.layer = {size: _layer_seconds(model, size) for size in [*sizes, max(longest, 1)]}
+        self.layer = {size: time_layer(model, size) for size in [*sizes, max(longest, 1)]}
         self.row = _unembed_seconds(model, 64) / 64
         self.group = 1e-4
 
@@ -219,8 +219,11 @@ class Clock:
         return seconds + self.row * base.batch * len(cells) * read
 
 
-def _layer_seconds(model: "Transformer", tokens: int) -> float:
-    """Seconds a layer, over several layers in a row so that their weights come from memory as they do in a walk."""
+def time_layer(model: "Transformer", tokens: int) -> float:
+    """Seconds that a layer takes for so many tokens, here and now.
+
+    Several layers are run in a row, so that their weights come from memory as they do in a walk.
+    """
     c = model.config
     columns = 8 if tokens % 8 == 0 else 1
     resid = torch.randn(tokens // columns, columns, c.d_model, dtype=torch.float32).to(model.embed)

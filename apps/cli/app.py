@@ -28,6 +28,7 @@ from interp.apps.cli import (
     models,
     neurons,
     patch,
+    plan,
     points,
     trace,
 )
@@ -53,6 +54,7 @@ Examples:
   interp neurons "The capital of France is" --answer " Paris"
   interp patch --pairs ioi --site z
   interp points "blocks.0.attn.*"
+  interp plan llama-3.1-8b --context 32768 --users 16 --on h200
 
 \b
 Data goes to stdout, progress and messages to stderr.
@@ -104,6 +106,9 @@ app.command("neurons", epilog=neurons.EPILOG, short_help="Which neurons carry a 
 )
 app.command("patch", epilog=patch.EPILOG, short_help="What one value of another run would change.")(patch.patch)
 app.command("points", epilog=points.EPILOG, short_help="The hook points of a model.")(points.points)
+app.command("plan", epilog=plan.EPILOG, short_help="What a model or an analysis will take, before it is loaded.")(
+    plan.plan
+)
 app.add_typer(facts.app, name="facts", help="Facts, and which of them a model knows.")
 app.add_typer(models.app, name="models", help="List, fetch and describe models.")
 

@@ -66,6 +66,11 @@ FAMILIES: tuple[Family, ...] = (
 def family_of(checkpoint: Checkpoint) -> Family:
     """The family that reads this checkpoint; raises `LoadError` listing the supported architectures."""
     _check_layers(checkpoint, checkpoint.fields)
+    return family_named(checkpoint)
+
+
+def family_named(checkpoint: Checkpoint) -> Family:
+    """The same by the architecture alone, where there are no tensors to compare with."""
     readable = [family for family in FAMILIES if family.layout == checkpoint.layout]
     for family in readable:
         if checkpoint.architecture in family.architectures:

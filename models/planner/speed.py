@@ -8,22 +8,16 @@ memory, work with more for the processor.
 """
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
-
-import torch
 
 from interp.hooks import edits_replaced
 from interp.models.config import ModelConfig
 from interp.models.operations import run_flops
 from interp.models.planner.memory import weight_bytes
 from interp.models.planner.shape import with_layers
-from interp.models.replay_cost import Clock
+from interp.models.replay_cost import time_layer
 from interp.models.transformer import Transformer
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-MOST_BYTES = 2**28  # weights that are made to measure a machine, unless a single layer has more
+MOST_BYTES = 2**27  # weights that are made to measure a machine, unless a single layer has more
 FEW, MANY = 8, 512  # tokens: so few that the weights' way from memory counts, so many that it does not
 
 
@@ -48,30 +42,29 @@ class Speed:
 def this_machine(model: Transformer | ModelConfig) -> Speed:
     """Measure this machine on layers of a model's shape (under 2 seconds); of a bare shape, layers are made up.
 
-    Made-up weights are float32, at most 256 MiB of them; a layer that has more is measured narrower.
+    Made-up weights are float32, at most 128 MiB of them; a layer that has more is measured narrower.
     """
     subject = model if isinstance(model, Transformer) else _made_up(model)
-    config, itemsize = subject.config, subject.dtype.itemsize
+    config, itemsize = with_layers(subject.config, 1), subject.dtype.itemsize
     with edits_replaced({}):
-        clock = Clock(subject, MANY)
-    layer = with_layers(config, 1)
-    flops = run_flops(layer, 1, batch=MANY, read=0)
-    moved = weight_bytes(layer, FEW, itemsize, logits=False)
-    return Speed(flops / clock.layer[MANY], moved / clock.layer[FEW])
+        computing, moving = (time_layer(subject, tokens) for tokens in (MANY, FEW))
+    flops = run_flops(config, FEW, batch=MANY // FEW, read=0)
+    return Speed(flops / computing, weight_bytes(config, FEW, itemsize, logits=False) / moving)
+
+
+def _narrower(config: ModelConfig) -> ModelConfig:
+    """Half as wide, with as many heads as that leaves."""
+    moe = config.moe and replace(config.moe, d_expert=-(-config.moe.d_expert // 2))
+    halved = {"d_model": -(-config.d_model // 2), "d_mlp": -(-config.d_mlp // 2)}
+    return replace(config, **halved, n_heads=max(1, config.n_heads // 2), n_kv_heads=1, moe=moe)  # type: ignore[arg-type]
 
 
 def _made_up(config: ModelConfig) -> Transformer:
-    """Some layers of that shape with random weights, and a short vocabulary."""
-    one = replace(with_layers(config, 1), d_vocab=1024, n_ctx=min(config.n_ctx, 2048))
-    while weight_bytes(one, MANY) > MOST_BYTES and one.d_mlp > 64:
-        experts = None if one.moe is None else replace(one.moe, d_expert=max(1, one.moe.d_expert // 2))
-        one = replace(one, d_mlp=one.d_mlp // 2, moe=experts)
-    count = max(1, min(config.n_layers, MOST_BYTES // weight_bytes(one, MANY)))
-    model = Transformer(with_layers(one, count))
+    """Some layers of that shape whose weights are all alike, and a short vocabulary."""
+    one = replace(with_layers(config, 1), d_vocab=256, n_ctx=min(config.n_ctx, 2048))
+    while weight_bytes(one, MANY) > MOST_BYTES:
+        one = _narrower(one)
+    model = Transformer(with_layers(one, max(1, min(config.n_layers, MOST_BYTES // weight_bytes(one, MANY)))))
     for weight in model.weights().values():
-        _fill(weight)
+        weight.fill_(0.01)  # numbers near nought would be slow
     return model
-
-
-def _fill(weight: "Tensor") -> None:
-    torch.nn.init.normal_(weight, std=0.02, generator=torch.Generator().manual_seed(0))

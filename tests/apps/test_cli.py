@@ -47,7 +47,7 @@ def test_help_answers_before_anything_heavy_is_imported() -> None:
         command in done.stdout
         for command in (
             *("demo", "generate", "lens", "attribute", "induction", "heads", "trace", "knockout", "patch", "points"),
-            *("facts", "models", "neurons"),
+            *("facts", "models", "neurons", "plan"),
         )
     )
 
@@ -74,6 +74,7 @@ def test_help_documents_the_exit_codes(run: Run) -> None:
         ("neurons",),
         ("patch",),
         ("points",),
+        ("plan",),
         ("facts", "list"),
         ("facts", "filter"),
         ("facts", "stats"),
