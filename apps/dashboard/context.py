@@ -64,7 +64,9 @@ class Context:
             return
         default = parameter.default
         inner = default if (low is None or default >= low) and (high is None or default <= high) else low
-        st.warning(f"{parameter.label} {value} is outside {low:g} to {high:g} here; {inner} is used.")
+        said = f"{parameter.label} {value} is outside {low:g} to {high:g} here; {inner} is used."
+        st.warning(said)
+        address.complaints(self.page).append(said)  # stands above until something is changed
         key = address.widget_key(self.page, name)
         self.values[name] = inner
         st.session_state[key] = inner
