@@ -121,6 +121,18 @@ _ALL = (
         },
     ),
     Analysis(
+        name="surprisal",
+        question="How surprised is the model by each token of a text, and what did it expect instead?",
+        module="interp.analyses.surprisal",
+        function_name="surprisal",
+        papers=("Hale 2001, A Probabilistic Earley Parser as a Psycholinguistic Model (NAACL)",),
+        settings={
+            "top_k": "how many of the most likely next tokens to keep for each position",
+            "prefix": "what stands before the text: doc, none or chat",
+            "max_bytes": "memory for one block of logits",
+        },
+    ),
+    Analysis(
         name="lens-parts",
         question="What does each sublayer or head point at, and what stands between attention and FFN?",
         module="interp.analyses.lens_parts",

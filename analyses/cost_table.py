@@ -8,6 +8,7 @@ from interp.analyses.cost_parts import Costing, Work
 
 COSTS: Mapping[str, Callable[[Costing, Asked], Work]] = {
     "lens": cost_texts.lens,
+    "surprisal": cost_texts.surprisal,
     "lens-parts": cost_texts.lens_parts,
     "fact-lens": cost_texts.fact_lens,
     "attribution": cost_texts.attribution,

@@ -24,6 +24,16 @@ def lens(costing: Costing, asked: Asked) -> Work:
     return asked.each(one)
 
 
+def surprisal(costing: Costing, asked: Asked) -> Work:
+    """A run, and its last boundary at every position read over the vocabulary."""
+
+    def one(item: Item) -> Work:
+        run = costing.forward(item.length, read=0, kept=STREAM[1:])
+        return (run + costing.unembed(item.length, asked.number("max_bytes", 128 * MEBIBYTE))).of_cells(1)
+
+    return asked.each(one)
+
+
 def lens_parts(costing: Costing, asked: Asked) -> Work:
     """A run, and every part at the last position, or at those that are named, read over the vocabulary."""
     config, of = costing.config, asked.word("of", "sublayer", ("stream", "sublayer", "head"))

@@ -5,6 +5,9 @@
 Beside it, at every position: the rank of the token that came (1: it was the likeliest), the entropy of what was
 expected, and the likeliest tokens. The first token is predicted by nothing, and has none of these.
 
+Surprisal as a measure of how hard a word is to process: Hale 2001, "A Probabilistic Earley Parser as a Psycholinguistic
+Model" (NAACL).
+
 What it does NOT tell: where in the model the expectation was formed; that is the lens's question.
 """
 

@@ -1,6 +1,6 @@
 """What a page is given to draw with: its values, its model, controls, figures, heat maps, further work."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -66,17 +66,27 @@ class Context:
         inner = default if (low is None or default >= low) and (high is None or default <= high) else low
         said = f"{parameter.label} {value} is outside {low:g} to {high:g} here; {inner} is used."
         st.warning(said)
-        address.complaints(self.page).append(said)  # stands above until something is changed
+        address.complaints(self.page).append(said)  # so that it still stands after the next run of the script
         key = address.widget_key(self.page, name)
         self.values[name] = inner
         st.session_state[key] = inner
 
-    def plot(self, name: str, figure: "Figure", alt: str) -> None:
-        """A figure with a text alternative; it can be exported under its name."""
+    def plot(self, name: str, figure: "Figure", alt: str, *, chooses: Sequence[str] = ()) -> None:
+        """A figure with a text alternative; it can be exported under its name.
+
+        `chooses` are view parameters that a click sets, to what the point that was clicked carries (`customdata`).
+        """
         from interp.apps.dashboard.figures import draw
 
         self.figures[name] = figure
-        draw(f"{self.page.key}.{name}", figure, alt)
+        draw(f"{self.page.key}.{name}", figure, alt, on_click=self._choosing(chooses) if chooses else None)
+
+    def _choosing(self, names: Sequence[str]) -> "Callable[[Sequence[Any]], None]":
+        def choose(carried: Sequence[Any]) -> None:
+            for name, value in zip(names, carried, strict=True):
+                address.assign(self.page, name, value)
+
+        return choose
 
     def heatmap(self, name: str, grid: "Grid", alt: str, *, beside: Sequence[str] = ()) -> tuple[int, int]:
         """A heat map in which a cell can be chosen, by a click or in the number inputs above it: (row, column).

@@ -162,7 +162,7 @@ def figure(grid: Grid, drawn: Drawn, chosen: tuple[int, int] | None, *, of: str)
     made.update_yaxes(**_ticks(grid.rows, high, down), title_text=grid.row_title)
     made.update_xaxes(range=[-0.5, across - 0.5])
     made.update_yaxes(range=[-0.5, down - 0.5] if grid.upwards else [down - 0.5, -0.5])
-    if pictured:
+    if pictured or grid.bands:
         pictures.part(made, down, across, grid.bands, of)
     if chosen is not None:
         made.add_shape(**_frame(chosen[0] // high, chosen[1] // wide, look.OUTLINE[of]))

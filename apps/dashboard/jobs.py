@@ -10,6 +10,7 @@ import traceback
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from interp.errors import Cancelled, InterpError, UsageError
@@ -59,7 +60,8 @@ class Job:
     partial: Any = None
     error: BaseException | None = None
     stop: threading.Event = field(default_factory=threading.Event)
-    watchers: dict[str, float] = field(default_factory=dict)
+    watchers: dict[str, float] = field(default_factory=dict)  # session → when it last asked
+    left: set[str] = field(default_factory=set)  # sessions that no longer want it, while others do
     place: int = 0  # how many wait before it
     ending: threading.Event = field(default_factory=threading.Event)
 
@@ -85,12 +87,9 @@ class Job:
         return self.over
 
     def where(self) -> str:
-        """The line of our code in which an error arose, for those who report it."""
-        if self.error is None:
-            return ""
-        frames = traceback.extract_tb(self.error.__traceback__)
-        ours = [frame for frame in frames if "interp" in frame.filename or "analyses" in frame.filename] or frames
-        return f"{'/'.join(ours[-1].filename.split('/')[-2:])}:{ours[-1].lineno}" if ours else ""
+        """The place in the code at which an error arose, for those who report it."""
+        frames = traceback.extract_tb(None if self.error is None else self.error.__traceback__)
+        return f"{'/'.join(Path(frames[-1].filename).parts[-2:])}:{frames[-1].lineno}" if frames else ""
 
 
 class Jobs:
@@ -111,6 +110,7 @@ class Jobs:
         with self._lock:
             job = self._jobs.get(key)
             if job is not None and job.state in ("waiting", "running", "done") and not job.stop.is_set():
+                job.left.discard(session)
                 job.watchers[session] = time.monotonic()
                 return job
             waiting = sum(len(queue) for queue in self._queues.values())
@@ -124,10 +124,10 @@ class Jobs:
             return job
 
     def find(self, key: str, session: str | None = None) -> Job | None:
-        """The job of this key, if it is remembered; asking with a session says that this session still waits."""
+        """The job of this key, if it is remembered; asking with a session says that this session waits for it."""
         with self._lock:
             job = self._jobs.get(key)
-            if job is not None and session is not None and session in job.watchers:
+            if job is not None and session is not None and session not in job.left:
                 job.watchers[session] = time.monotonic()
             return job
 
@@ -138,11 +138,18 @@ class Jobs:
             if job is None or job.over:
                 return False
             job.watchers.pop(session, None)
+            job.left.add(session)
             now = time.monotonic()
             if any(now - seen < AWAY for seen in job.watchers.values()):
                 return False
             self._cancel(job)
             return True
+
+    def rejoin(self, key: str, session: str) -> None:
+        """This session waits for the job after all."""
+        with self._lock:
+            if (job := self._jobs.get(key)) is not None:
+                job.left.discard(session)
 
     def cancel(self, key: str) -> None:
         """Stop the job, whoever waits for it."""

@@ -112,6 +112,9 @@ def _work_on(page: Page, work: Work, model: "Transformer", inputs: dict[str, Any
     if job.state == "cancelled":
         _cancelled(page, work, job)
         return job.partial
+    if not job.over and session_name() in job.left and not job.stop.is_set():
+        _left(job)
+        return None
     if not job.over:
         _follow(job, work.label, partial=job.partial is not None)
         return job.partial
@@ -197,8 +200,7 @@ def _progress(job: Job, label: str) -> None:
         share = min(job.done / job.total, 1.0) if job.total else 0.0
         st.progress(share, text=f"{label} · {_how_far(job)}")
     if st.button("Cancel", key=f"_cancel.{job.key}"):
-        if not workshop().jobs.leave(job.key, session_name()):
-            st.toast("Another tab waits for this too; it goes on there.")
+        workshop().jobs.leave(job.key, session_name())
         st.rerun()
 
 
@@ -210,6 +212,13 @@ def _how_far(job: Job) -> str:
         return f"running for {duration(job.seconds)}"
     left = job.seconds_left
     return f"{job.done:,} of {job.total:,}" + ("" if left is None else f", {duration(left)} left")
+
+
+def _left(job: Job) -> None:
+    st.info("You no longer wait for this; another tab does, and it goes on there.")
+    if st.button("Wait for it after all", key=f"_rejoin.{job.key}"):
+        workshop().jobs.rejoin(job.key, session_name())
+        st.rerun()
 
 
 def _cancelled(page: Page, work: Work, job: Job) -> None:

@@ -76,6 +76,7 @@ HEADS = {"n_seqs": 4, "seq_len": 10, "controls": 3}
 CHANGED = {"changed": SUBJECTS}
 CASES: dict[str, tuple[Callable[[], object], list[int], dict[str, object], float]] = {
     "lens": (run("lens", TEXT), [0], {}, 0),
+    "surprisal": (run("surprisal", TEXT), [0], {}, 0),
     "lens-parts": (run("lens-parts", TEXT, of="head"), [0], {"of": "head"}, 0),
     "fact-lens": (run("fact-lens", FACTS), LENGTHS, {}, 0),
     "attribution": (run("attribution", TEXT, 7, by="head_source"), [0], {"by": "head_source"}, 0.01),

@@ -41,10 +41,12 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page as Tab
 
 PATIENCE = 120  # seconds: what a loaded machine may take; nothing is timed here
+ALONE: dict[str, Page] = {}
+"""The pages that are run alone, by key: those of the registry, or made for one test."""
 _ALONE = """
-from interp.apps.dashboard.registry import all_pages
+from dashboard import ALONE
 from interp.apps.dashboard.shell import draw
-draw(next(page for page in all_pages() if page.key == {key!r}))
+draw(ALONE[{key!r}])
 """
 
 
@@ -53,6 +55,7 @@ draw(next(page for page in all_pages() if page.key == {key!r}))
 
 def alone(page: Page, **query: str) -> AppTest:
     """The page as a link with this query opens it; without one, as the navigation does. Jobs may be under way."""
+    ALONE[page.key] = page
     app = AppTest.from_string(_ALONE.format(key=page.key), default_timeout=PATIENCE)
     app.query_params.update(query)
     return app.run()
