@@ -34,7 +34,7 @@ def patterns(costing: Costing, length: int, texts: int) -> Work:
 
 
 COPIES = 7
-"""Maps of a layer that are held at once, where small pictures are made of them: three kinds, with and without a column."""
+"""Maps of a layer that are held at once where small pictures are made: of three kinds, with a column and without."""
 
 
 def attention(costing: Costing, asked: Asked) -> Work:
