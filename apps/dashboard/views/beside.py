@@ -52,7 +52,8 @@ def each_control(found: "Controlled", metric: str, cell: tuple[int, ...] = ()) -
     from interp.plots import ranked_bars
 
     own = float(found[f"{metric}_effect"][(0, *cell)])
-    others = found[f"{metric}_control_effect"][(0, slice(None), *cell)]
+    every: Any = (0, slice(None), *cell)
+    others = found[f"{metric}_control_effect"][every]
     names = [str(name) for name in found["control_components"][0]]
     order = sorted((place for place, name in enumerate(names) if name), key=lambda place: -abs(float(others[place])))
     label = str(found.axes["removed"][0])
