@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from interp.apps.dashboard import address, controls, states
+from interp.apps.dashboard import address, controls
+from interp.apps.dashboard import work as works
 from interp.apps.dashboard.page import MAIN, Page
 from interp.apps.dashboard.shelf import Chosen
 from interp.apps.dashboard.store import Results
@@ -120,7 +121,7 @@ class Context:
                 return None
             wanted[name] = self.page.inputs(work, values)
             st.rerun()
-        return states.present(self.page, work, self.model, values)
+        return works.present(self.page, work, self.model, values)
 
     def expected(self) -> str:
         """What the page's computation will take with these values, in words; nothing where that cannot be told."""
@@ -135,11 +136,16 @@ class Context:
             return ""
         return f"about {duration(cost.seconds)} on this machine, {cost.bytes / 2**20:,.0f} MiB beside the model"
 
-    def link(self, label: str, key: str, values: Mapping[str, Any]) -> None:
-        """A link to another page, opened with these values, its computation asked for; in this tab, model kept."""
+    def link(self, label: str, key: str, values: Mapping[str, Any], *, mark: str = "") -> None:
+        """A button to another page, opened with these values, its computation asked for; in this tab, model kept.
+
+        `mark` tells buttons of one label apart.
+        """
         from interp.apps.dashboard.registry import page_of
 
-        st.button(label, key=f"_to.{self.page.key}.{key}.{label}", on_click=_go, args=(page_of(key), dict(values)))
+        st.button(
+            label, key=f"_to.{self.page.key}.{key}.{label}.{mark}", on_click=_go, args=(page_of(key), dict(values))
+        )
 
     def set(self, values: Mapping[str, Any]) -> None:
         """Change values and draw the page again. For use in answer to a button."""
