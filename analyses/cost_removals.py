@@ -91,6 +91,21 @@ def ablation(costing: Costing, asked: Asked) -> Work:
     return asked.each(one)
 
 
+def local_ablation(costing: Costing, asked: Asked) -> Work:
+    """Heads taken away from each text together, beside others, every token read; and what is said with all of them."""
+    heads = _components(asked.settings.get("heads", ["0.0"]))
+    runs = _sets(costing, asked, {"the heads": heads}, 8)
+    budget, recorded = asked.number("budget", BUDGET), costing.up_to(1 + max(head.layer for head in heads))
+    by_mean = asked.settings.get("method", "mean") == "mean"
+
+    def one(item: Item) -> Work:
+        swept = costing.sweep(item.length, [Alike(1, join, 0) for join in runs], read=item.length, budget=budget)
+        base = costing.forward(item.length, read=1) + costing.forward(item.length, read=item.length)
+        return base + swept + (recorded.forward(item.length, read=0) if by_mean else Work())
+
+    return asked.each(one)
+
+
 def head_ablation(costing: Costing, asked: Asked) -> Work:
     """Heads taken away alone and together, each set beside others of its layers, from random texts."""
     heads = _components(asked.settings.get("heads", ["0.0"]))

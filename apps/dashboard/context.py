@@ -1,6 +1,6 @@
 """What a page is given to draw with: its values, its model, controls, figures, heat maps, further work."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +8,7 @@ import streamlit as st
 
 from interp.apps.dashboard import address, controls
 from interp.apps.dashboard import work as works
-from interp.apps.dashboard.page import Page
+from interp.apps.dashboard.page import MAIN, Page
 from interp.apps.dashboard.shelf import Chosen
 from interp.apps.dashboard.store import Results
 
@@ -46,6 +46,11 @@ class Context:
         assert self.loaded is not None, "a page that shows without a model says needs_model=False"
         return self.loaded
 
+    @property
+    def shown_values(self) -> dict[str, Any]:
+        """The values that belong to what is shown: inputs that were changed since are still those of the results."""
+        return {**self.values, **address.asked(self.page).get(MAIN, {})}
+
     def control(self, name: str, low: float | None = None, high: float | None = None) -> Any:
         """Draw the widget of a view parameter here; its value. A value outside `low` to `high` is said, and mended."""
         parameter = self.page.parameter(name)
@@ -67,12 +72,22 @@ class Context:
         self.values[name] = inner
         st.session_state[key] = inner
 
-    def plot(self, name: str, figure: "Figure", alt: str) -> None:
-        """A figure with a text alternative; it can be exported under its name."""
+    def plot(self, name: str, figure: "Figure", alt: str, *, chooses: Sequence[str] = ()) -> None:
+        """A figure with a text alternative; it can be exported under its name.
+
+        `chooses` are view parameters that a click sets, to what the point that was clicked carries (`customdata`).
+        """
         from interp.apps.dashboard.figures import draw
 
         self.figures[name] = figure
-        draw(f"{self.page.key}.{name}", figure, alt)
+        draw(f"{self.page.key}.{name}", figure, alt, on_click=self._choosing(chooses) if chooses else None)
+
+    def _choosing(self, names: Sequence[str]) -> "Callable[[Sequence[Any]], None]":
+        def choose(carried: Sequence[Any]) -> None:
+            for name, value in zip(names, carried, strict=True):
+                address.assign(self.page, name, value)
+
+        return choose
 
     def heatmap(self, name: str, grid: "Grid", alt: str, *, beside: Sequence[str] = ()) -> tuple[int, int]:
         """A heat map in which a cell can be chosen, by a click or in the number inputs above it: (row, column).
@@ -95,17 +110,18 @@ class Context:
     def further(self, name: str, *, button: str | None = None) -> Results | None:
         """Further work of the page: what it found, or None while its state is drawn here.
 
-        Work that is not automatic is asked for with `button`.
+        Work that is not automatic is asked for with `button`. It belongs to the results that are shown: their inputs
+        are its own, whatever was changed since.
         """
         work = self.page.work(name)
-        wanted = address.asked(self.page)
+        wanted, values = address.asked(self.page), self.shown_values
         if not work.automatic and name not in wanted:
             key = f"_ask.{self.page.key}.{name}"
             if not st.button(button or work.label, key=key):
                 return None
-            wanted[name] = self.page.inputs(work, self.values)
+            wanted[name] = self.page.inputs(work, values)
             st.rerun()
-        return works.present(self.page, work, self.model, self.values)
+        return works.present(self.page, work, self.model, values)
 
     def expected(self) -> str:
         """What the page's computation will take with these values, in words; nothing where that cannot be told."""

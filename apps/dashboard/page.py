@@ -31,7 +31,8 @@ class Work:
     """One computation of a page: a job, found again by its content.
 
     `needs` are the parameters that it depends on (default: all that are not `view`). `automatic` work starts by itself
-    when the page has what it needs; other work waits to be asked for. `cost` is asked before it starts.
+    when the page has what it needs; other work waits to be asked for. `cost` is asked before it starts. Work that is
+    not `recorded` is kept in memory alone: what is made anew in no time, at every click, need not fill the disk.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Work:
     needs: tuple[str, ...] | None = None
     automatic: bool = False
     cost: Callable[["Transformer", Values], Cost] | None = None
+    recorded: bool = True
 
 
 @dataclass(frozen=True)
@@ -88,4 +90,6 @@ class Page:
 
     def missing(self, values: Values) -> list[Parameter]:
         """Texts that are needed and empty."""
-        return [parameter for parameter in self.parameters if parameter.needed and not values[parameter.name]]
+        return [
+            parameter for parameter in self.parameters if parameter.is_needed(values) and not values[parameter.name]
+        ]

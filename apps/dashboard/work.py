@@ -19,6 +19,7 @@ from interp.errors import InterpError, UsageError
 if TYPE_CHECKING:
     from interp.models.transformer import Transformer
 
+AT_ONCE = 0.3  # seconds: work that is done sooner is shown without a look at its progress
 LONG = 30.0  # seconds from which on work is confirmed before it starts
 LARGE = 2 * 2**30  # bytes beside the model, likewise
 LOADING = "loading"  # the lane in which models are loaded
@@ -96,6 +97,7 @@ def _work_on(page: Page, work: Work, model: "Transformer", inputs: dict[str, Any
         job = _submitted(key, work.label, address.current_model().lane, _computing(page, work, model, inputs, key))
     if job is None:
         return None
+    job.ended_soon(AT_ONCE)
     found = workshop().store.get(key)  # quick work may be done by now
     if found is None:
         _drawn(job, f"{page.key} {work.name}", inputs)
@@ -160,7 +162,7 @@ def _computing(page: Page, work: Work, model: "Transformer", inputs: dict[str, A
         recalled = store.recall(key, name)
         results = work.compute(model, inputs, report) if recalled is None else recalled
         store.put(key, results)  # first: the page need not wait for the disk
-        if recalled is None:
+        if recalled is None and work.recorded:
             store.record(key, name, results, settings)
 
     return compute
