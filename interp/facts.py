@@ -11,7 +11,7 @@ The subject's tokens are found from the place of `{}` in the template, never by 
 letters may stand elsewhere. How many tokens an object has depends on the tokenizer; the first is what is measured.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from interp.errors import UsageError, nearest
@@ -103,6 +103,13 @@ def of_relations(facts: Iterable[Fact], relations: Iterable[str]) -> tuple[Fact,
             hint = nearest(relation, there, count=1)
             raise UsageError(f"There are no facts of the relation {relation!r}.{hint} There are {', '.join(there)}.")
     return tuple(fact for fact in given if fact.relation in wanted)
+
+
+def evenly_spread(facts: Sequence[Fact], limit: int) -> tuple[Fact, ...]:
+    """At most `limit` of the facts, in their order, as far from each other as they can be."""
+    if limit >= len(facts):
+        return tuple(facts)
+    return tuple(facts[place * len(facts) // limit] for place in range(limit))
 
 
 def _check_words(name: str, text: str) -> None:

@@ -22,9 +22,11 @@ def trace_file(
     common: Common,
 ) -> None:
     """Trace the facts of a file, or those that come along, and show their averages."""
+    from interp.facts import evenly_spread
+
     facts = chosen_facts(file, relations)  # answers before torch is imported
-    if limit is not None and limit < len(facts):
-        facts = tuple(facts[place * len(facts) // limit] for place in range(limit))
+    if limit is not None:
+        facts = evenly_spread(facts, limit)
     model = load_model(common)
     from interp.analyses.trace_facts import trace_facts
 

@@ -31,7 +31,8 @@ class Grid:
     """A table [row, column] to be drawn; `row` and `column` are whole-number view parameters that hold the chosen cell.
 
     `row_start` and `column_start` are the parameters' values at the first row and column. `signed` values get a scale
-    around 0, others one between `bounds` (default: 0 and the largest); `log` draws the logarithm of what is at least 1.
+    around 0 that reaches as far as the farthest value, or as `bounds`; others one between `bounds` (default: 0 and the
+    largest); `log` draws the logarithm of what is at least 1.
     `texts` stand in the cells, `details` when hovering. `upwards` puts the first row below. `pictures` [row, column,
     down, across] are drawn in the cells instead of a colour, a cell `row_pixels` high; `bands` of rows are framed.
     """
@@ -222,7 +223,7 @@ def _cells(grid: Grid, drawn: Drawn, of: str, with_texts: bool) -> Any:
 def _range(grid: Grid, shown: np.ndarray) -> dict[str, float]:
     finite = shown[np.isfinite(shown)]
     if grid.signed:
-        reach = float(np.abs(finite).max(initial=0.0)) or 1.0
+        reach = float(np.abs(finite if grid.bounds is None else grid.bounds).max(initial=0.0)) or 1.0
         return {"zmin": -reach, "zmax": reach, "zmid": 0.0}
     low, high = grid.bounds or (0.0, float(finite.max(initial=0.0)) or 1.0)
     return {"zmin": low, "zmax": high}

@@ -18,6 +18,11 @@ STYLE = f"""<style>
 .interp-tokens span {{ font-family: ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: .86rem;
   white-space: pre-wrap; border-radius: 4px; padding: .16rem .1rem; margin-right: 1px; }}
 .interp-tokens span.chosen {{ outline: 2px solid currentColor; }}
+.interp-pair {{ overflow-x: auto; margin-bottom: .3rem; }}
+.interp-pair td, .interp-pair th {{ font-size: .84rem; padding: .12rem .3rem; white-space: pre; }}
+.interp-pair td {{ font-family: ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; border-radius: 4px; }}
+.interp-pair th {{ text-align: left; font-weight: 500; opacity: .75; padding-left: 0; }}
+.interp-pair td.marked, .interp-tokens span.marked {{ background: rgba(217, 130, 43, .32); }}
 .interp-chip {{ font-family: ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: .88em;
   white-space: pre-wrap; background: rgba(128, 128, 128, .18); border-radius: 4px; padding: .05rem .3rem; }}
 .interp-facts {{ border-collapse: collapse; width: 100%; font-size: .9rem; }}
