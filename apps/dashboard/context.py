@@ -123,11 +123,21 @@ class Context:
 
     def expected(self) -> str:
         """What the page's computation will take with these values, in words; nothing where that cannot be told."""
+        if self.page.main is None or self.page.cost is None:
+            return ""
+        inputs = {**self.page.inputs(self.page.main, self.values), **vars(self.chosen)}
+        key = f"_expected.{self.page.key}"
+        known = st.session_state.get(key)
+        if known is None or known[0] != inputs:  # counting takes a moment, and a page runs at every click
+            known = st.session_state[key] = (inputs, self._counted())
+        said: str = known[1]
+        return said
+
+    def _counted(self) -> str:
         from interp.apps.dashboard.look import duration
         from interp.errors import InterpError
 
-        if self.page.cost is None:
-            return ""
+        assert self.page.cost is not None
         try:
             cost = self.page.cost(self.model, self.values)
         except InterpError:

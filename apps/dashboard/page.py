@@ -50,8 +50,8 @@ class Page:
 
     `preview` draws below the inputs, before anything is computed, what they come to: how a text is cut into tokens,
     what the computation will take; it must be quick. `compute` makes the results that `show` draws; a page without it
-    shows what needs no computation, or only what `further` work makes. `command` gives the words of a command, `python` the lines of a program (in which `model` is
-    loaded), that lead to the same numbers.
+    shows what needs no computation, or only what `further` work makes. `command` gives the words of a command, `python`
+    the lines of a program (in which `model` is loaded), that lead to the same numbers.
     """
 
     key: str
