@@ -92,8 +92,8 @@ def _alt(found: "Traces", kind: str, grid: Grid) -> str:
     down, across = grid.values.shape
     row, column = np.unravel_index(int(np.nanargmax(grid.values)), grid.values.shape)
     return (
-        f"Map of what restoring the {found.panel(kind)} brings back, {down} {grid.row_title}s by {across} layers: most, "
-        f"{grid.values[row, column]:+.3f}, at {grid.rows[row].strip()}, layer {column}."
+        f"Map of what restoring the {found.panel(kind)} brings back, {down} {grid.row_title}s by {across} layers: "
+        f"most, {grid.values[row, column]:+.3f}, at {grid.rows[row].strip()}, layer {column}."
     )
 
 
