@@ -1,5 +1,6 @@
 """Colours that follow Streamlit's theme and stay apart for colour-blind eyes, and the little style that pages share."""
 
+from collections.abc import Iterable
 from html import escape
 
 import streamlit as st
@@ -78,6 +79,11 @@ def chip(text: str) -> str:
 def sentence(text: str, *, small: bool = False) -> None:
     """A sentence that holds chips; everything else in it must be escaped already."""
     st.html(f'<p style="margin:0;opacity:{0.8 if small else 1}">{text}</p>')
+
+
+def lines(texts: Iterable[str]) -> None:
+    """Lines as they are, one below the other: no part of a prompt is taken for markup."""
+    sentence("<br>".join(plain(text.strip()) for text in texts), small=True)
 
 
 def plain(text: str) -> str:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 import pandas as pd
 import pytest
-from dashboard import alone, complaints, ends, errors, link, run_program, settle, values
+from dashboard import alone, complaints, ends, errors, html, link, run_program, settle, values
 
 from interp import pair_builders
 from interp.analyses import patching as api
@@ -50,7 +50,7 @@ def test_without_a_link_the_page_says_what_it_needs(memory: "Transformer", own_w
 def test_tokens_are_aligned_before_anything_is_computed(memory: "Transformer", own_workshop: "Workshop") -> None:
     app = settle(alone(PAGE, **{**opened(), "asked": ""}))
     assert ends(app) == "empty"
-    drawn = next(str(each.proto.body) for each in app.get("html") if "interp-pair" in str(each.proto.body))
+    (drawn,) = [each for each in html(app) if "interp-pair" in each and "<style>" not in each]
     assert drawn.count("marked") == 4
     assert any("Before it starts: about" in each.value for each in app.caption)
 
@@ -66,7 +66,7 @@ def test_the_cell_that_is_chosen_has_the_numbers_of_the_api(memory: "Transformer
         assert row["patched"] == found[metric][1, 3].mean()
         np.testing.assert_equal(row["share of the way"], found[f"{metric}_recovered"][1, 3])
         assert row["clean"] == found[f"{metric}_clean"].mean()
-    assert "layer 1, position" in app.markdown[0].value
+    assert any("layer 1, position Tower 3" in each for each in html(app))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import pandas as pd
 import pytest
-from dashboard import alone, complaints, ends, errors, link, run_program, settle, values
+from dashboard import alone, complaints, ends, errors, html, link, run_program, settle, values
 
 from interp.analyses.knockout import attention_knockout
 from interp.analyses.trace_settings import SAID, Kind, Sublayer
@@ -58,7 +58,7 @@ def test_without_a_link_the_page_says_what_it_needs(memory: "Transformer", own_w
 def test_the_subject_is_marked_before_anything_is_computed(memory: "Transformer", own_workshop: "Workshop") -> None:
     app = settle(alone(PAGE, **{**opened(), "asked": ""}))
     assert ends(app) == "empty"
-    drawn = [str(each.proto.body) for each in app.get("html")]
+    drawn = html(app)
     (tokens,) = [each for each in drawn if "interp-tokens" in each and "<style>" not in each]
     assert tokens.count("marked") == 2
     assert any("positions 2 to 3" in each for each in drawn)
@@ -100,8 +100,8 @@ def test_a_set_of_facts_is_averaged_and_who_is_left_out_is_said(
 ) -> None:
     app = settle(alone(PAGE, **opened(of="set", corruption="noise", noise="0.3", samples=2, position=2)))
     assert (ends(app), errors(app), complaints(app)) == ("shown", [], [])
-    assert "1 known (1 unknown left out)" in app.caption[1].value
-    assert any("Last subject, layer 0" in each.value for each in app.markdown)
+    assert any("1 known (1 unknown left out)" in each for each in html(app))
+    assert any("<b>Last subject</b>, <b>layer 0</b>" in each for each in html(app))
     assert any(each.value.get("fact", pd.Series()).tolist() == ["landmark city/Space Needle"] for each in app.dataframe)
 
 

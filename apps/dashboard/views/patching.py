@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
+from interp.apps.dashboard import look
 from interp.apps.dashboard.context import Context
 from interp.apps.dashboard.costs import estimated
 from interp.apps.dashboard.page import Cost, Page, Work
@@ -173,7 +174,7 @@ def show(context: Context, results: Results) -> None:
     """The map, the chosen cell, how far estimates are off, and the strongest cells."""
     exact = "patching" in results
     found = results["patching" if exact else "estimates"]
-    st.caption("\n\n".join(line.strip() for line in found.headline()))
+    look.lines(found.headline())
     patching_maps.draw(context, found)
     st.caption(found.caution)
     if exact:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import streamlit as st
 
+from interp.apps.dashboard import look
 from interp.apps.dashboard.heatmaps import Grid
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def draw(context: "Context", found: "CellMap") -> None:
     row, column = context.heatmap("map", grid, _alt(found, grid), beside=beside)
     cell = _index(found, row, column, at)
     frame = _cell(found, cell)
-    st.markdown(f"**{_place(found, cell)}**")
+    look.sentence(f"<b>{look.plain(_place(found, cell))}</b>:")
     context.table("cell", frame)
     if len(found["clean" if "estimate" in found else f"{metric}_clean"]) > 1:
         with st.expander("This cell, pair by pair"):

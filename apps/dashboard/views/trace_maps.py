@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import streamlit as st
 
+from interp.apps.dashboard import look
 from interp.apps.dashboard.heatmaps import Grid
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ MEASURES = {"effect": "indirect effect (probability)", "logit_effect": "indirect
 def draw(context: "Context", found: "Traces") -> None:
     """The maps, which share the chosen cell and one scale of colours, and what is known of that cell."""
     averaged = "fact" in found.axes
-    st.caption(_headline(found))
+    look.lines([_headline(found)])
     measure = str(context.values["measure"])
     kinds = [str(kind) for kind in found.axes["kind"] if not str(kind).startswith("severed")]
     reach = float(np.nanmax(np.abs(found[measure]), initial=0.0)) or 1.0
@@ -34,7 +35,7 @@ def draw(context: "Context", found: "Traces") -> None:
         at = context.heatmap(f"{kind}-map", grid, _alt(found, kind, grid), beside=("measure",), at=at)
     assert at is not None, "a trace restores something"
     rows = _averages(found, at) if averaged else _cell(found, at)  # type: ignore[arg-type]
-    st.markdown(f"**{_named(found, at[0])}, layer {at[1]}**")
+    look.sentence(f"{_named(found, at[0])}, <b>layer {at[1]}</b>:")
     context.table("cell", rows)
     if averaged:
         _of_a_set(context, found, at)  # type: ignore[arg-type]
@@ -59,9 +60,10 @@ def _rows(found: "Traces") -> list[str]:
 
 
 def _named(found: "Traces", place: int) -> str:
+    """A row of the maps, as HTML."""
     if "fact" in found.axes:
-        return str(found.axes["role"][place]).capitalize()
-    return f"Token {str(found['token'][place]).strip()} (position {place})"
+        return f"<b>{str(found.axes['role'][place]).capitalize()}</b>"
+    return f"{look.chip(str(found['token'][place]))} <b>position {place}</b>"
 
 
 def _grid(found: "Traces", kind: str, measure: str, reach: float) -> Grid:
@@ -187,6 +189,6 @@ def knocked_out(context: "Context", found: "AttentionKnockout") -> None:
     """The change of the answer's probability, a curve for everything that cannot be read."""
     alt = " ".join(line.strip() for line in found.summary()[:-1])
     context.plot("knockout", found.figure(), alt)
-    st.caption("\n\n".join(line.strip() for line in found.summary()))
+    look.lines(found.summary())
     with st.expander("Every layer in a table"):
         context.table("knockout", found.to_frame())

@@ -141,7 +141,7 @@ def show(context: Context, results: Results) -> None:
         trace_maps.severed(context, found)
     st.subheader("Keeping the last token from reading", anchor=False)
     st.caption("Attention edges into the last token are blocked around each layer: when does the answer need them?")
-    context.control("cut", 1, context.model.config.n_layers)
+    context.control("cut")
     cut = context.further("knockout", button="Knock attention out")
     if cut is not None:
         trace_maps.knocked_out(context, cut["knockout"])
