@@ -118,3 +118,14 @@ def test_what_cannot_be_asked_is_refused_before_the_model_is_loaded(
     found, printed, complaint = run("heads", *words)
     assert (found, printed) == (code, "")
     assert said in complaint
+
+
+@pytest.mark.usefixtures("made_by_hand")
+def test_heads_are_taken_away_by_name_and_copying_is_left_out(run: Run) -> None:
+    words = ("--ablate", "0.1, 1.2", "--method", "zero", "--controls", "2", "--no-copying", "--json")
+    code, printed, _ = run("heads", *SMALL, *words)
+    document = json.loads(printed)
+    assert code == 0
+    assert "ov_eigenvalue" not in document["table"][0]
+    assert document["results"]["ablation"]["settings"]["method"] == "zero"
+    assert {row["removed"] for row in document["results"]["ablation"]["table"]} == {"0.1", "1.2", "all together"}
