@@ -134,8 +134,8 @@ def _estimates(model: "Transformer", values: Values, report: "Reporter") -> Resu
     """All cells from one gradient, for the metric that stands first among those of the page."""
     from interp.analyses.attribution_patching import attribution_patching
 
-    pairs, calls = pair_inputs.pairs_of(model, values), {"progress": report, "cancelled": report.cancelled}
-    return {"estimates": attribution_patching(model, pairs, metric=values["metrics"], **_asked(values), **calls)}
+    pairs, told = pair_inputs.pairs_of(model, values), {**_asked(values), "metric": values["metrics"]}
+    return {"estimates": attribution_patching(model, pairs, **told, progress=report, cancelled=report.cancelled)}
 
 
 def compare(model: "Transformer", values: Values, report: "Reporter") -> Results:

@@ -102,7 +102,8 @@ def _alt(found: "CellMap", grid: Grid) -> str:
     head = f"Map of {grid.metric}, {down} × {across} ({grid.row_title or 'embedding'} by {grid.column_title})"
     if not np.isfinite(grid.values).any():
         return f"{head}; no cell has a value, since the two runs hardly differ."
-    row, column = np.unravel_index(int(np.nanargmax(np.abs(grid.values))), grid.values.shape)
+    strongest = np.nanargmax(np.abs(grid.values))
+    row, column = (int(place) for place in np.unravel_index(strongest, grid.values.shape))
     return (
         f"{head}; strongest {grid.values[row, column]:+.3f} at {grid.row_title} {grid.rows[row]}, "
         f"{grid.columns[column]}. 0: as without a patch; 1 of the way: as in the other run."

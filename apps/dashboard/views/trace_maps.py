@@ -92,7 +92,7 @@ def _grid(found: "Traces", kind: str, measure: str, reach: float) -> Grid:
 def _alt(found: "Traces", kind: str, grid: Grid) -> str:
     """What a map shows, and its strongest cell."""
     down, across = grid.values.shape
-    row, column = np.unravel_index(int(np.nanargmax(grid.values)), grid.values.shape)
+    row, column = (int(place) for place in np.unravel_index(np.nanargmax(grid.values), grid.values.shape))
     return (
         f"Map of what restoring the {found.panel(kind)} brings back, {down} {grid.row_title}s by {across} layers: "
         f"most, {grid.values[row, column]:+.3f}, at {grid.rows[row].strip()}, layer {column}."
@@ -174,15 +174,20 @@ def severed(context: "Context", found: "Traces") -> None:
     said = []
     for kind in map(str, found.axes["kind"]):
         if kind.startswith(("resid", "severed")):
-            _, layer, effect = (
-                found.peak(kind, "last subject")
-                if "fact" in found.axes
-                else found.peak(kind, position=found.last_subject_position)  # type: ignore[union-attr, call-arg]
-            )
+            _, layer, effect = _at_the_end(found, kind)
             said.append(f"{found.panel(kind)} {effect:+.3f} at layer {layer}")
     alt = f"Effect of restoring at {where}, by layer; most: {'; '.join(said)}."
     context.plot("severed", curves, alt)
     st.caption(f"{alt} What falls away where a sublayer is severed went through it.")
+
+
+def _at_the_end(found: "Traces", kind: str) -> tuple[object, int, float]:
+    """Where restoring a kind at the subject's last token brings most back."""
+    from interp.analyses.fact_traces import FactTraces
+
+    if isinstance(found, FactTraces):
+        return found.peak(kind, "last subject")
+    return found.peak(kind, position=found.last_subject_position)
 
 
 def knocked_out(context: "Context", found: "AttentionKnockout") -> None:
