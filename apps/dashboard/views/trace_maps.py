@@ -119,7 +119,7 @@ def _cell(found: "CausalTrace", at: tuple[int, int]) -> "pandas.DataFrame":
                 "logit effect": float(found.at("logit_effect", **where)),
             }
         )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).dropna(axis="columns", how="all")  # one sample has no standard error
 
 
 def _averages(found: "FactTraces", at: tuple[int, int]) -> "pandas.DataFrame":
