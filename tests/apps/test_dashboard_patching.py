@@ -66,7 +66,7 @@ def test_the_cell_that_is_chosen_has_the_numbers_of_the_api(memory: "Transformer
         assert row["patched"] == found[metric][1, 3].mean()
         np.testing.assert_equal(row["share of the way"], found[f"{metric}_recovered"][1, 3])
         assert row["clean"] == found[f"{metric}_clean"].mean()
-    assert any("layer 1, position Tower 3" in each for each in html(app))
+    assert any("layer 1, position Needle 3" in each for each in html(app))
 
 
 @pytest.mark.parametrize(
