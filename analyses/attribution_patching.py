@@ -387,7 +387,7 @@ def _compared(
     estimated = estimate.mean(-1).ravel()[everything]
     patched = exact.mean(-1)
     sample = np.repeat(SAMPLES, [len(each) for each in chosen.values()])
-    by_sample = [_agreement(estimated[sample == each], patched[sample == each], size) for each in SAMPLES]
+    by_sample = [agreement(estimated[sample == each], patched[sample == each], size) for each in SAMPLES]
     return {
         **{f"checked_{axis}": (list(places), ("cell",)) for axis, places in where.items()},
         "sample": (sample, ("cell",)),
@@ -398,8 +398,11 @@ def _compared(
     }
 
 
-def _agreement(estimated: np.ndarray, exact: np.ndarray, size: float) -> dict[str, float]:
-    """How well estimates agree with exact effects; NaN where there are too few to tell."""
+def agreement(estimated: np.ndarray, exact: np.ndarray, size: float) -> dict[str, float]:
+    """How well estimates [cell] agree with exact effects [cell] of a metric of this size; NaN where too few tell.
+
+    `pearson`, `spearman`, `sign_agreement`, `largest_miss` and `cells_checked`, as in `AttributionMap`.
+    """
     import pandas as pd
 
     told = np.abs(exact) > NO_SIGN * size

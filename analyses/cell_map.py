@@ -55,7 +55,7 @@ class CellMap(Result):
 
     def drawn(self) -> dict[str, Any]:
         """What `plots.effect_heatmap` draws: the sweep's last axis across, the others down."""
-        *down, across = [self._labels(axis) for axis in self.over]
+        *down, across = [self.labels(axis) for axis in self.over]
         return {
             "values": self[self.shown].reshape(-1, len(across)),
             "title": self.asked(),
@@ -67,8 +67,8 @@ class CellMap(Result):
             "upwards": self.over[0] == "layer",
         }
 
-    def _labels(self, axis: str) -> list[str]:
-        """The axis's places, with the tokens that stand there."""
+    def labels(self, axis: str) -> list[str]:
+        """The places of an axis, with the tokens that stand there."""
         places, name = [str(place) for place in self.axes[axis]], TOKENS.get(axis, "")
         if name not in self:
             return places

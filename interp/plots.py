@@ -291,7 +291,6 @@ def beside_check(heatmap: "Figure", points: Mapping[str, tuple[Labels, Numbers, 
 
     The dotted line is where an estimate is right.
     """
-    from plotly.graph_objects import Scatter
     from plotly.subplots import make_subplots
 
     figure = make_subplots(cols=2, column_widths=[0.6, 0.4], horizontal_spacing=0.2)
@@ -300,6 +299,17 @@ def beside_check(heatmap: "Figure", points: Mapping[str, tuple[Labels, Numbers, 
     figure.update_layout(height=max(heatmap.layout.height, 420), width=heatmap.layout.width + 480)
     figure.update_xaxes(heatmap.layout.xaxis.to_plotly_json(), row=1, col=1)
     figure.update_yaxes(heatmap.layout.yaxis.to_plotly_json(), row=1, col=1)
+    for trace in estimates_over_exact(points).data:
+        figure.add_trace(trace, row=1, col=2)
+    figure.update_xaxes(title_text="exact effect", row=1, col=2)
+    return figure.update_yaxes(title_text="estimated effect", row=1, col=2)
+
+
+def estimates_over_exact(points: Mapping[str, tuple[Labels, Numbers, Numbers]]) -> "Figure":
+    """Estimates over exact values, (names, exact, estimated) a series; on the dotted line an estimate is right."""
+    from plotly.graph_objects import Figure, Scatter
+
+    figure = Figure()
     for index, (name, (labels, exact, estimated)) in enumerate(points.items()):
         dots = Scatter(
             x=np.asarray(exact, dtype=np.float64),
@@ -310,15 +320,14 @@ def beside_check(heatmap: "Figure", points: Mapping[str, tuple[Labels, Numbers, 
             customdata=[str(label) for label in labels],
             hovertemplate="%{customdata}<br>exact %{x:.4f}<br>estimated %{y:.4f}<extra></extra>",
         )
-        figure.add_trace(dots, row=1, col=2)
+        figure.add_trace(dots)
     everything = np.concatenate(
         [np.asarray(values, dtype=np.float64) for _, *both in points.values() for values in both]
     )
     ends = [float(everything.min(initial=0.0)), float(everything.max(initial=0.0))]
     right = Scatter(x=ends, y=ends, mode="lines", line={"dash": "dot", "color": "#7a7a7a"}, showlegend=False)
-    figure.add_trace(right, row=1, col=2)
-    figure.update_xaxes(title_text="exact effect", row=1, col=2)
-    return figure.update_yaxes(title_text="estimated effect", row=1, col=2)
+    figure.add_trace(right)
+    return _titled(figure, "", "exact effect", "estimated effect", height=420, showlegend=len(points) > 1)
 
 
 def trace_heatmaps(

@@ -89,14 +89,23 @@ class Context:
 
         return choose
 
-    def heatmap(self, name: str, grid: "Grid", alt: str, *, beside: Sequence[str] = ()) -> tuple[int, int]:
+    def heatmap(
+        self,
+        name: str,
+        grid: "Grid",
+        alt: str,
+        *,
+        beside: Sequence[str] = (),
+        at: tuple[int, int] | None = None,
+    ) -> tuple[int, int]:
         """A heat map in which a cell can be chosen, by a click or in the number inputs above it: (row, column).
 
-        `beside` are further view parameters whose widgets stand with those.
+        `beside` are further view parameters whose widgets stand with those. A map of the same cells as one before it
+        gets no inputs of its own: `at` is the cell that the first one returned.
         """
         from interp.apps.dashboard.heatmaps import heatmap
 
-        return heatmap(self, name, grid, alt, beside)
+        return heatmap(self, name, grid, alt, beside, at)
 
     def table(self, name: str, frame: "pandas.DataFrame", *, shown: Sequence[str] | None = None) -> None:
         """A table; it can be exported under its name."""
@@ -125,11 +134,21 @@ class Context:
 
     def expected(self) -> str:
         """What the page's computation will take with these values, in words; nothing where that cannot be told."""
+        if self.page.main is None or self.page.cost is None:
+            return ""
+        inputs = {**self.page.inputs(self.page.main, self.values), **vars(self.chosen)}
+        key = f"_expected.{self.page.key}"
+        known = st.session_state.get(key)
+        if known is None or known[0] != inputs:  # counting takes a moment, and a page runs at every click
+            known = st.session_state[key] = (inputs, self._counted())
+        said: str = known[1]
+        return said
+
+    def _counted(self) -> str:
         from interp.apps.dashboard.look import duration
         from interp.errors import InterpError
 
-        if self.page.cost is None:
-            return ""
+        assert self.page.cost is not None
         try:
             cost = self.page.cost(self.model, self.values)
         except InterpError:

@@ -31,7 +31,8 @@ class Grid:
     """A table [row, column] to be drawn; `row` and `column` are whole-number view parameters that hold the chosen cell.
 
     `row_start` and `column_start` are the parameters' values at the first row and column. `signed` values get a scale
-    around 0, others one between `bounds` (default: 0 and the largest); `log` draws the logarithm of what is at least 1.
+    around 0 that reaches as far as the farthest value, or as `bounds`; others one between `bounds` (default: 0 and the
+    largest); `log` draws the logarithm of what is at least 1.
     `texts` stand in the cells, `details` when hovering. `upwards` puts the first row below. `pictures` [row, column,
     down, across] are drawn in the cells instead of a colour, a cell `row_pixels` high; `bands` of rows are framed.
     """
@@ -88,13 +89,16 @@ def summed_up(values: np.ndarray, most: int = MOST_CELLS) -> Drawn:
     return Drawn(chosen, source_rows, source_columns, (high, wide))
 
 
-def heatmap(context: "Context", name: str, grid: Grid, alt: str, beside: Sequence[str] = ()) -> tuple[int, int]:
-    """Draw the map with its number inputs; the chosen cell (row, column), counted from 0."""
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        for other in beside:
-            context.control(other)
-        row = _place(context, grid.row, grid.row_start, grid.values.shape[0])
-        column = _place(context, grid.column, grid.column_start, grid.values.shape[1])
+def heatmap(
+    context: "Context",
+    name: str,
+    grid: Grid,
+    alt: str,
+    beside: Sequence[str] = (),
+    at: tuple[int, int] | None = None,
+) -> tuple[int, int]:
+    """Draw the map with its number inputs, unless the cell stands `at` a place already; the chosen cell, from 0."""
+    row, column = at or _inputs(context, grid, beside)
     drawn = summed_up(grid.values)
     context.figures[name] = figure(grid, drawn, None, of="light")
     shown = figure(grid, drawn, (row, column), of=look.theme())
@@ -117,6 +121,15 @@ def heatmap(context: "Context", name: str, grid: Grid, alt: str, beside: Sequenc
         )
     st.caption(alt)
     return row, column
+
+
+def _inputs(context: "Context", grid: Grid, beside: Sequence[str]) -> tuple[int, int]:
+    """The number inputs of the chosen cell, other view parameters before them."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        for other in beside:
+            context.control(other)
+        row = _place(context, grid.row, grid.row_start, grid.values.shape[0])
+        return row, _place(context, grid.column, grid.column_start, grid.values.shape[1])
 
 
 def _place(context: "Context", name: str, start: int, count: int) -> int:
@@ -210,7 +223,7 @@ def _cells(grid: Grid, drawn: Drawn, of: str, with_texts: bool) -> Any:
 def _range(grid: Grid, shown: np.ndarray) -> dict[str, float]:
     finite = shown[np.isfinite(shown)]
     if grid.signed:
-        reach = float(np.abs(finite).max(initial=0.0)) or 1.0
+        reach = float(np.abs(finite if grid.bounds is None else grid.bounds).max(initial=0.0)) or 1.0
         return {"zmin": -reach, "zmax": reach, "zmid": 0.0}
     low, high = grid.bounds or (0.0, float(finite.max(initial=0.0)) or 1.0)
     return {"zmin": low, "zmax": high}

@@ -1,5 +1,6 @@
 """Colours that follow Streamlit's theme and stay apart for colour-blind eyes, and the little style that pages share."""
 
+from collections.abc import Iterable
 from html import escape
 
 import streamlit as st
@@ -18,6 +19,11 @@ STYLE = f"""<style>
 .interp-tokens span {{ font-family: ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: .86rem;
   white-space: pre-wrap; border-radius: 4px; padding: .16rem .1rem; margin-right: 1px; }}
 .interp-tokens span.chosen {{ outline: 2px solid currentColor; }}
+.interp-pair {{ overflow-x: auto; margin-bottom: .3rem; }}
+.interp-pair td, .interp-pair th {{ font-size: .84rem; padding: .12rem .3rem; white-space: pre; }}
+.interp-pair td {{ font-family: ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; border-radius: 4px; }}
+.interp-pair th {{ text-align: left; font-weight: 500; opacity: .75; padding-left: 0; }}
+.interp-pair td.marked, .interp-tokens span.marked {{ background: rgba(217, 130, 43, .32); }}
 .interp-chip {{ font-family: ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: .88em;
   white-space: pre-wrap; background: rgba(128, 128, 128, .18); border-radius: 4px; padding: .05rem .3rem; }}
 .interp-facts {{ border-collapse: collapse; width: 100%; font-size: .9rem; }}
@@ -73,6 +79,11 @@ def chip(text: str) -> str:
 def sentence(text: str, *, small: bool = False) -> None:
     """A sentence that holds chips; everything else in it must be escaped already."""
     st.html(f'<p style="margin:0;opacity:{0.8 if small else 1}">{text}</p>')
+
+
+def lines(texts: Iterable[str]) -> None:
+    """Lines as they are, one below the other: no part of a prompt is taken for markup."""
+    sentence("<br>".join(plain(text.strip()) for text in texts), small=True)
 
 
 def plain(text: str) -> str:

@@ -48,9 +48,10 @@ class Work:
 class Page:
     """One page. See docs/dashboard.md for how to write one.
 
-    `compute` makes the results that `show` draws; a page without it shows what needs no computation, or only what
-    `further` work makes. `command` gives the words of a command, `python` the lines of a program (in which `model` is
-    loaded), that lead to the same numbers.
+    `preview` draws below the inputs, before anything is computed, what they come to: how a text is cut into tokens,
+    what the computation will take; it must be quick. `compute` makes the results that `show` draws; a page without it
+    shows what needs no computation, or only what `further` work makes. `command` gives the words of a command, `python`
+    the lines of a program (in which `model` is loaded), that lead to the same numbers.
     """
 
     key: str
@@ -65,6 +66,7 @@ class Page:
     python: Callable[[Values, Chosen], str] | None = None
     cost: Callable[["Transformer", Values], Cost] | None = None
     further: tuple[Work, ...] = ()
+    preview: Callable[["Context"], None] | None = None
     empty: str = "Nothing is computed yet."
     needs_model: bool = True
 

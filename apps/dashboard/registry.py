@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 
 from interp.apps.dashboard.page import Page
-from interp.apps.dashboard.views import attention, heads, overview, prompt, runs
+from interp.apps.dashboard.views import attention, heads, overview, patching, prompt, runs, tracing
 
 PAGES: Mapping[str, tuple[Page, ...]] = {
     "Look": (overview.PAGE, prompt.PAGE, attention.PAGE, heads.PAGE),
+    "Change": (patching.PAGE, tracing.PAGE),
     "Keep": (runs.PAGE,),
 }
 """Group → its pages. A page to come is a module in `views` and a name here."""

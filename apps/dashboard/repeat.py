@@ -25,8 +25,8 @@ def program(page: Page, values: Values, chosen: Chosen) -> str | None:
 
 
 def offer(context: Context) -> None:
-    """The buttons that copy the link, the command and the program, with what they copy below."""
-    page, values, chosen = context.page, context.values, context.chosen
+    """The buttons that copy the link, and the command and program of what is shown, with what they copy below."""
+    page, values, chosen = context.page, context.shown_values, context.chosen
     shell, code = command(page, values, chosen), program(page, values, chosen)
     with st.expander("Link, command, Python", icon=":material/link:"):
         with st.container(horizontal=True):

@@ -75,6 +75,8 @@ def _body(page: Page, values: dict[str, Any]) -> str:
     if page.needs_model and model is None:
         return "loading"
     context = Context(page, values, chosen, model)
+    if page.preview is not None:
+        page.preview(context)
     results: Results | None = {}
     if page.main is not None:
         assert model is not None, "what computes needs the model"
@@ -84,10 +86,16 @@ def _body(page: Page, values: dict[str, Any]) -> str:
         results = work.present(page, page.main, model, values)
     if results is None:
         return "waiting"
+    _import_whole()
     page.show(context, results)
     repeat.offer(context)
     exports.bar(context, results)
     return "shown"
+
+
+def _import_whole() -> None:
+    """Wait until pandas is imported: plotly looks into it even where another thread has only begun to import it."""
+    import pandas  # noqa: F401
 
 
 def _buttons(page: Page, values: dict[str, Any]) -> None:

@@ -100,9 +100,14 @@ def errors(app: AppTest) -> list[str]:
     return [error.value for error in app.error] + [str(exception.value) for exception in app.exception]
 
 
+def html(app: AppTest) -> list[str]:
+    """Every piece of HTML on the page."""
+    return [str(each.proto.body) for each in app.get("html")]
+
+
 def ends(app: AppTest) -> str:
     """The state in which the page ended: shown, empty, loading, waiting or error."""
-    marks = [str(each.proto.body) for each in app.get("html") if "interp-state" in str(each.proto.body)]
+    marks = [each for each in html(app) if "interp-state" in each]
     return marks[-1].split('data-state="')[1].split('"')[0]
 
 
