@@ -457,7 +457,7 @@ _ALL = (
         papers=("Geva et al. 2021, arXiv 2012.14913", "Geva et al. 2022, arXiv 2203.14680"),
         settings={
             "layer": "which layer",
-            "neurons": "only these; those of experts count expert by expert",
+            "neurons": "only these; those of experts count expert by expert, the shared one last",
             "top_k": "how many tokens are named at either end",
             "final_norm": "how the vocabulary is read: with the gain of the final norm, through all of it, or bare",
             "max_bytes": "memory for one block of scores over the vocabulary",
@@ -471,12 +471,13 @@ _ALL = (
         papers=("Geva et al. 2021, arXiv 2012.14913",),
         settings={
             "layers": "only these layers",
-            "neurons": "only these neurons of each; those of experts count expert by expert",
+            "neurons": "only these neurons of each; those of experts count expert by expert, the shared one last",
             "top_k": "how many places are kept of each neuron at either end",
             "context": "how many tokens are shown of each place, itself included",
             "length": "tokens that are read at a time; longer texts are cut into equal pieces",
             "prefix": "what stands before each piece: doc, none or chat",
             "max_bytes": "memory for one batch",
+            "budget": "bytes that the places of all neurons may take; more are refused before anything runs",
         },
     ),
     Analysis(

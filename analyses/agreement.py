@@ -89,10 +89,10 @@ def agreement(
     memories = triggers["memory"].tolist()
     rows = []
     layers = [int(layer) for layer in triggers.axes["layer"]]
-    for place, layer in enumerate(layers):
+    for layer in layers:
         values = as_added(model, layer, value_vectors(model, layer, memories))
         words = project(model, values, top_k=1, final_norm=final_norm, max_bytes=max_bytes)
-        rows.append([_shares(*_compared(triggers, words, place, end)) for end in range(len(ENDS))])
+        rows.append([_shares(*_compared(triggers, words, layer, end)) for end in ENDS])
     names = ("agreement", "chance", "in_any", "chance_in_any", "count")
     found = np.array(rows)
     arrays = {name: (found[..., index], GRID) for index, name in enumerate(names)}
@@ -104,12 +104,13 @@ def agreement(
     )
 
 
-def _compared(triggers: Triggers, words: Projection, layer: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+def _compared(triggers: Triggers, words: Projection, layer: int, end: str) -> tuple[np.ndarray, np.ndarray]:
     """The value's token [neuron] and those that follow the triggers [neuron, rank], of the neurons that count."""
-    following = triggers["next_id"][layer, :, end]
-    coefficient = triggers["coefficient"][layer, :, end]
-    signed = np.nan_to_num(-coefficient if end else coefficient) > 0
-    token = (words.bottom_id if end else words.top_id)[:, 0].cpu().numpy()
+    following = triggers.next_ids(layer=layer, end=end)
+    coefficient = triggers.at("coefficient", layer=layer, end=end)
+    smallest = end == ENDS[1]
+    signed = np.nan_to_num(-coefficient if smallest else coefficient) > 0
+    token = (words.bottom_id if smallest else words.top_id)[:, 0].cpu().numpy()
     counted = signed[:, 0] & (following[:, 0] >= 0)
     return token[counted], np.where(signed, following, -1)[counted]
 

@@ -7,9 +7,9 @@ the value that it has there, a logit is linear in h, and so a sum of one term a 
 
 (the mean only where the norm takes it off), for an answer a and a foil f, or for the answer alone. Parts are sublayers,
 heads, what a layer or a head brings from each key position (pattern · v · W_O), single neurons (coefficient · value
-vector) or experts (mixing weight · output); norms on what sublayers return keep their divisors too. Biases are terms
-of their own, so that the terms add up: `completeness_error` is their sum less the logit, rounding alone. A soft-cap
-comes behind the logits that are explained.
+vector, times the weight of their expert) or experts (mixing weight · output); norms on what sublayers return keep their
+divisors too. Biases are terms of their own, so that the terms add up: `completeness_error` is their sum less the logit,
+rounding alone. A soft-cap comes behind the logits that are explained.
 
 Papers: Elhage et al. 2021, "A mathematical framework for transformer circuits"; Wang et al. 2022 (arXiv 2211.00593),
 whose direct effects of heads these are.
@@ -31,6 +31,7 @@ from torch import Tensor
 from interp.analyses.attribution_runs import By, Question, Recorded, Texts, Token, needed_points
 from interp.analyses.intervals import mean_interval
 from interp.analyses.logit_terms import Terms, joined, logit_terms
+from interp.analyses.neurons import DENSE
 from interp.analyses.vocabulary import token_texts
 from interp.cache import ActivationCache
 from interp.errors import UsageError
@@ -49,10 +50,11 @@ BLOCK = 4096  # parts whose bootstrap means exist at once
 class Attribution(Result, kind="attribution.logit"):
     """The terms of a logit, or of a difference of two, of one prompt or of several.
 
-    By [part], named as in `L24.H3`: `mean` over prompts with `low` and `high`, its 95 % bootstrap interval (NaN for a
-    single prompt); `part_kind`, `part_layer` and `part_index`, which head, neuron, expert or key position (−1: none).
-    `contribution` [prompt, part]; by [prompt] `logit`, what is explained, before any soft-cap; `completeness_error`,
-    Σ contribution − logit; `answer` and `foil`, `answer_id` and `foil_id`.
+    By [part], named as in `L24.H3` and `neuron 24.1005`: `mean` over prompts with `low` and `high`, its 95 % bootstrap
+    interval (NaN for a single prompt); `part_kind`, `part_layer` and `part_index`, which head, neuron, expert or key
+    position (−1: none); `part_expert`, a neuron's expert (−1: none, −2: the shared one). Neurons of experts that no
+    prompt chose are no parts. `contribution` [prompt, part]; by [prompt] `logit`, what is explained, before any
+    soft-cap; `completeness_error`, Σ contribution − logit; `answer` and `foil`, `answer_id` and `foil_id`.
     """
 
     grid = ("part",)
@@ -109,7 +111,12 @@ class Attribution(Result, kind="attribution.logit"):
         )
 
     def layer_map(self) -> np.ndarray:
-        """The mean terms of numbered parts as a table [layer, index]; NaN where a layer has none."""
+        """The mean terms of numbered parts as a table [layer, index]; NaN where a layer has none.
+
+        Raises `UsageError` for neurons of experts, of which several have one number.
+        """
+        if (self["part_expert"] != DENSE).any():
+            raise UsageError("Neurons of experts are not numbered by layer alone; take the table, or by='expert'.")
         numbered = self["part_index"] >= 0
         layers, index = self["part_layer"][numbered], self["part_index"][numbered]
         table = np.full((self["part_layer"].max() + 1, index.max(initial=-1) + 1), np.nan)
@@ -166,24 +173,27 @@ def direct_logit_attribution(
     prompt (of `Pairs`: `pairs.clean, pairs.answers, pairs.foils, mask=pairs.mask`). Runs record about `max_bytes` at
     once, but never less than one prompt; `seed` is that of the intervals.
 
-    Raises `UsageError` for a stream that is no sum (norms after additions), neurons of experts, key positions of padded
-    texts, a position of padding, and an answer that is its own foil.
+    Raises `UsageError` for a stream that is no sum (norms after additions), key positions of padded texts, a position
+    of padding, and an answer that is its own foil.
     """
     needed_points(model, by)  # refuses before anything runs
     texts = Texts.of(model, source, mask, prefix)
     question, place = Question.of(model, len(texts.tokens), answer, foil), texts.place(position, by)
-    parts, logits = [], []
+    parts, logits, chosen = [], [], np.zeros(0, bool)
     for rows, run in texts.runs(model, place, by, max_bytes):
         asked, bias = question.rows(rows).asked(model)
         terms = [*logit_terms(run, asked, by), *_unembedding_bias(model, bias)]
         parts.append(joined(terms))
+        chosen = np.array([each.chosen for each in terms]) | (chosen if len(chosen) else False)
         logits.append(_logits(run, asked, bias))
         if progress is not None:
             progress(rows.stop, len(texts.tokens))
     cap = model.config.logit_cap
+    written = np.repeat(chosen, [len(each.index) for each in terms])
+    terms = [each for each, some in zip(terms, chosen, strict=True) if some]
     return Attribution(
         arrays={
-            **_parts(terms, torch.cat(parts).numpy(), torch.cat(logits).numpy(), seed),
+            **_parts(terms, torch.cat(parts).numpy()[:, written], torch.cat(logits).numpy(), seed),
             **_tokens(model, texts, question),
         },
         axes={"part": [label for each in terms for label in each.labels]},
@@ -193,7 +203,7 @@ def direct_logit_attribution(
 
 
 def _unembedding_bias(model: "Transformer", bias: Float[Tensor, "prompt"]) -> list[Terms]:
-    return [] if model.unembed_bias is None else [Terms("bias", -1, ("b_U",), (-1,), bias[:, None])]
+    return [] if model.unembed_bias is None else [Terms("bias", -1, "b_U", (-1,), bias[:, None])]
 
 
 def _logits(
@@ -215,6 +225,7 @@ def _parts(terms: Sequence[Terms], contribution: np.ndarray, logits: np.ndarray,
         "part_kind": [each.kind for each in terms for _ in each.index],
         "part_layer": [each.layer for each in terms for _ in each.index],
         "part_index": [index for each in terms for index in each.index],
+        "part_expert": [each.ffn for each in terms for _ in each.index],
     }
     return {
         **{name: (values, ("part",)) for name, values in columns.items()},

@@ -8,6 +8,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.analyses.folded import wide
+from interp.analyses.neurons import post_points
+from interp.analyses.reference_values import chosen_experts
+from interp.analyses.sub_updates import gate_input, has_shared_gate
 from interp.analyses.vocabulary import token_id, token_texts
 from interp.cache import ActivationCache
 from interp.errors import UsageError
@@ -74,12 +77,21 @@ def _stream(model: "Transformer") -> str:
 
 def _ffn_points(model: "Transformer", layer: int, by: By) -> tuple[str, ...]:
     if by == "neuron":
-        return ("mlp.hook_post",)
+        return _neuron_points(model, layer)
     if by == "expert" and model.config.layer(layer).moe:
         shared = "mlp.shared.hook_out"
         there = (shared,) if f"blocks.{layer}.{shared}" in model.points() else ()
         return ("mlp.hook_expert_out", "mlp.hook_expert_indices", "mlp.hook_expert_weights", *there)
     return ("hook_mlp_out",)
+
+
+def _neuron_points(model: "Transformer", layer: int) -> tuple[str, ...]:
+    """Coefficients, and what those of experts are weighted by."""
+    names = post_points(model.config, layer)
+    if model.config.layer(layer).moe:
+        names += [chosen_experts(layer), f"blocks.{layer}.mlp.hook_expert_weights"]
+        names += [gate_input(model, layer)] * has_shared_gate(model, layer)
+    return tuple(name.removeprefix(f"blocks.{layer}.") for name in names)
 
 
 def _check(model: "Transformer", by: By) -> None:
@@ -90,12 +102,7 @@ def _check(model: "Transformer", by: By) -> None:
             "This model normalises its residual stream after every addition, so that its logits are no sum of what was "
             "written. Read the stream layer by layer with the logit lens, or patch it."
         )
-    experts = [layer for layer in range(model.config.n_layers) if model.config.layer(layer).moe]
-    if by == "neuron" and experts:
-        raise UsageError(
-            f"Layer {experts[0]} is a mixture of experts: which neurons write differs from token to token. Take "
-            "by='expert'."
-        )
+    experts = any(model.config.layer(layer).moe for layer in range(model.config.n_layers))
     if by == "expert" and not experts:
         raise UsageError("This model has no mixture of experts. Take by='neuron', or by='sublayer'.")
 

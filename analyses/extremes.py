@@ -25,6 +25,11 @@ class Extremes:
         self.rows = torch.full((2, columns, top_k), -1, device=device)
         self.seen = 0
 
+    @property
+    def nbytes(self) -> int:
+        """What is held."""
+        return self.values.nbytes + self.rows.nbytes
+
     def add(self, piece: Float[Tensor, "row column"], rows: Int[Tensor, "row"]) -> None:
         """Take the next rows in."""
         start = 0

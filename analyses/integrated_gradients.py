@@ -10,7 +10,9 @@ quadrature of an integral, so that over a layer's neurons
     Σ_i Attr(i) ≈ P(w̄) − P(0)
 
 and what is missing, the completeness error, goes to nought as m grows. In a mixture of experts the coefficients are
-those of the chosen experts, all slots together; which are chosen, and their weights, stay as they are in that layer.
+those of the chosen experts, all slots together, and of the shared expert; which are chosen, their weights and the
+shared one's gate stay as they are in that layer. Where a later layer chooses other experts on the way, P jumps, and the
+error keeps what the jump is worth.
 
 Nothing is computed twice: the runs of all layers and steps begin where their coefficients are scaled, from the residual
 stream of one run, at that token, and earlier tokens are read from its keys and values.
@@ -21,7 +23,7 @@ Pretrained Transformers (arXiv 2104.08696), for scaling the FFN of one layer.
 What it does NOT tell: what happens without one neuron, since all were scaled at once; edit it and see.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -31,6 +33,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp import edits, metrics
+from interp.analyses.neurons import DENSE, SHARED, post_point, post_points
 from interp.analyses.reference_values import chosen_experts
 from interp.errors import BudgetError, UsageError
 from interp.hooks import HookPoint, active_edits
@@ -48,20 +51,33 @@ CELLS_AT_ONCE = 1024
 
 @dataclass(frozen=True)
 class Integrated:
-    """Attributions of one prompt, by layer: of each neuron, and of each slot's in a mixture of experts.
+    """Attributions of one prompt by layer, at each of its points: of each neuron, or of each slot's in a mixture.
 
     `coefficient` holds w̄, `expert` the chosen experts of layers that have some; `probability` is P(w̄), `without` P(0).
     """
 
-    attribution: Mapping[int, Float[Tensor, "*slot neuron"]]
-    coefficient: Mapping[int, Float[Tensor, "*slot neuron"]]
+    attribution: Mapping[int, Mapping[str, Float[Tensor, "*slot neuron"]]]
+    coefficient: Mapping[int, Mapping[str, Float[Tensor, "*slot neuron"]]]
     expert: Mapping[int, Int[Tensor, "slot"]]
     probability: float
     without: Mapping[int, float]
 
+    def ffns(self, layer: int) -> Iterator[tuple[int, Float[Tensor, "neuron"], Float[Tensor, "neuron"]]]:
+        """Every FFN of a layer that wrote, by number, with attributions and coefficients; experts by slot."""
+        for name, own in self.attribution[layer].items():
+            coefficient = self.coefficient[layer][name]
+            if own.dim() == 2:
+                yield from zip(self.expert[layer].tolist(), own, coefficient, strict=True)
+            else:
+                yield SHARED if name == post_point(layer, SHARED) else DENSE, own, coefficient
+
+    def layer_sum(self, layer: int) -> float:
+        """Σ Attr over the neurons of a layer."""
+        return sum(float(own.double().sum()) for own in self.attribution[layer].values())
+
     def completeness_error(self, layer: int) -> float:
         """Σ Attr − (P(w̄) − P(0)) of a layer."""
-        return float(self.attribution[layer].double().sum()) - (self.probability - self.without[layer])
+        return self.layer_sum(layer) - (self.probability - self.without[layer])
 
 
 def integrated_gradients(
@@ -88,21 +104,29 @@ def integrated_gradients(
     which = indices(slice(None) if layers is None else layers, model.config.n_layers, "the layers")
     measure = metrics.probability(answer)
     with torch.inference_mode(False), torch.enable_grad():
-        names = {layer: f"blocks.{layer}.mlp.hook_post" for layer in which}
+        names = {layer: post_points(model.config, layer) for layer in which}
         routed = [name for layer in which if (name := chosen_experts(layer)) in model.points()]
-        logits, cache = model.run_with_cache(tokens, [*names.values(), *routed], positions=[column], budget=budget)
-        coefficient = {layer: cache[name][0, 0].clone() for layer, name in names.items()}
+        read = [*(name for own in names.values() for name in own), *routed]
+        logits, cache = model.run_with_cache(tokens, read, positions=[column], budget=budget)
+        coefficient = {layer: {name: cache[name][0, 0].clone() for name in own} for layer, own in names.items()}
         runs = _Runs(model, tokens, column, coefficient, steps, budget)
         summed, without = runs.walked(measure, progress)
     probability = float(measure(logits))
-    nothing = {layer: torch.zeros_like(own) for layer, own in coefficient.items()}
     return Integrated(
-        attribution={layer: own * summed.get(layer, nothing[layer]) / steps for layer, own in coefficient.items()},
+        attribution={
+            layer: {name: _attribution(each, summed.get(layer, {}).get(name), steps) for name, each in own.items()}
+            for layer, own in coefficient.items()
+        },
         coefficient=coefficient,
         expert={layer: cache[chosen_experts(layer)][0, 0] for layer in which if chosen_experts(layer) in routed},
         probability=probability,
         without={layer: without.get(layer, probability) for layer in which},
     )
+
+
+def _attribution(coefficient: Tensor, summed: Tensor | None, steps: int) -> Tensor:
+    """w̄ times the mean gradient; nought where nothing reads these neurons any more."""
+    return torch.zeros_like(coefficient) if summed is None else coefficient * summed / steps
 
 
 class _Runs:
@@ -113,14 +137,14 @@ class _Runs:
         model: "Transformer",
         tokens: Tensor,
         column: int,
-        coefficient: Mapping[int, Tensor],
+        coefficient: Mapping[int, Mapping[str, Tensor]],
         steps: int,
         budget: int,
     ) -> None:
         self.model, self.column, self.coefficient, self.steps = model, column, coefficient, steps
         self.read, points = [tokens.shape[1] - 1], model.points()
         outer = {name: each for name, each in active_edits().items() if name in points}
-        silent = [{f"blocks.{layer}.mlp.hook_post": (edits.zero(positions=[column]),)} for layer in coefficient]
+        silent = [{name: (edits.zero(positions=[column]),) for name in own} for own in coefficient.values()]
         plan = shortened(model, tokens.to(model.device).long(), None, outer, silent, self.read, budget)
         self.base = plan.base
         # where only the tokens that are read are computed, nothing later reads this one
@@ -130,30 +154,35 @@ class _Runs:
 
     def walked(
         self, measure: metrics.MetricFn, progress: Callable[[int, int], None] | None
-    ) -> tuple[dict[int, Tensor], dict[int, float]]:
-        """By layer: the gradients of P summed over the steps from 1 on, and P at step 0."""
+    ) -> tuple[dict[int, dict[str, Tensor]], dict[int, float]]:
+        """By layer: the gradients of P at its points, summed over the steps from 1 on, and P at step 0."""
         runs = [(cell, step) for cell in self.starts for step in range(self.steps + 1)]
-        summed: dict[int, Tensor] = {}
+        summed: dict[int, dict[str, Tensor]] = {cell.join: {} for cell in self.starts}
         without: dict[int, float] = {}
         for first in range(0, len(runs), self.at_once):
             some = runs[first : first + self.at_once]
             values, gradients = self._differentiated(some, measure)
-            for (cell, step), value, gradient in zip(some, values.tolist(), gradients, strict=True):
+            for (cell, step), value, own in zip(some, values.tolist(), gradients, strict=True):
                 if step == 0:
                     without[cell.join] = value
-                else:
-                    summed[cell.join] = summed.get(cell.join, 0) + gradient
+                    continue
+                total = summed[cell.join]
+                for name, gradient in own.items():
+                    total[name] = total.get(name, 0) + gradient
             if progress is not None:
                 progress(first + len(some), len(runs))
         return summed, without
 
     def _differentiated(
         self, runs: Sequence[tuple[Cell, int]], measure: metrics.MetricFn
-    ) -> tuple[Float[Tensor, "run"], Sequence[Tensor]]:
-        """P of each run, and its gradient with respect to the coefficients that were put in."""
-        put = [(self.coefficient[cell.join] * (step / self.steps)).requires_grad_() for cell, step in runs]
+    ) -> tuple[Float[Tensor, "run"], list[dict[str, Tensor]]]:
+        """P of each run, and its gradients with respect to the coefficients that were put in, by point."""
+        put = [
+            {name: (own * (step / self.steps)).requires_grad_() for name, own in self.coefficient[cell.join].items()}
+            for cell, step in runs
+        ]
         cells = [
-            replace(cell, index=index, edits={name: (partial(_put, own, self.column),) for name in cell.edits})
+            replace(cell, index=index, edits={name: (partial(_put, new, self.column),) for name, new in own.items()})
             for index, ((cell, _), own) in enumerate(zip(runs, put, strict=True))
         ]
         found: dict[int, Tensor] = {}
@@ -163,7 +192,8 @@ class _Runs:
 
         Walk(self.model, self.base, cells, differentiable=True).run(self.read, len(cells), keep)
         values = torch.cat([found[index] for index in range(len(cells))])
-        return values.detach(), torch.autograd.grad(values.sum(), put)
+        gradients = iter(torch.autograd.grad(values.sum(), [new for own in put for new in own.values()]))
+        return values.detach(), [{name: next(gradients) for name in own} for own in put]
 
 
 def _put(new: Tensor, column: int, value: Tensor, point: HookPoint) -> Tensor:

@@ -29,7 +29,7 @@ from interp.analyses.fact_texts import Question
 from interp.analyses.integrated_gradients import integrated_gradients
 from interp.analyses.last_logits import last_logits
 from interp.analyses.neurons import Neuron
-from interp.analyses.shared_neurons import across, coarse_set, mean_attribution, of_layers, of_neurons, refined
+from interp.analyses.shared_neurons import across, coarse_set, ffn_at, mean_attribution, of_layers, of_neurons, refined
 from interp.errors import UsageError
 from interp.facts import Fact, answer_ids, exact_span, fill
 from interp.models.batching import pad
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from interp.models.prompt_formats import PrefixPolicy
     from interp.models.transformer import Transformer
 
+PROMPT_LETTERS = 60  # of each prompt in a figure: wordings of one fact begin alike
+
 Position = Literal["last", "subject"]
 """The last token of the prompt, or that of the subject."""
 
@@ -52,12 +54,13 @@ class KnowledgeNeurons(Result, kind="facts.knowledge-neurons"):
     """The neurons that carry one fact, strongest first, and the attribution of every neuron in every prompt.
 
     By [neuron], those that were found: their mean attribution over prompts, `strength`, and mean `coefficient`;
-    `shared_by`, in how many prompts they are coarse; and where they are: `in_layer`, `in_expert` (−1: none), `index`.
-    `prompt_strength` [neuron, prompt] in each prompt.
+    `shared_by`, in how many prompts they are coarse; and where they are: `in_layer`, `in_expert` (−1: none, −2: the
+    shared one), `index`. `prompt_strength` [neuron, prompt] in each prompt.
 
     `attribution` and `coefficients` [prompt, layer, unit] of all neurons; in a model with experts [prompt, layer,
-    slot, unit], with `expert` [prompt, layer, slot], −1 where a layer has none; NaN where a layer has no such place.
-    `largest`, `coarse` (their number) and `answer_id` [prompt]. By [prompt, layer]: `layer_sum` over neurons,
+    slot, unit], a shared expert in the last slot, with `expert` [prompt, layer, slot], −1 where a layer has none, −2
+    for the shared one; NaN where a layer has no such place. `largest`, `coarse` (their number) and `answer_id`
+    [prompt]. By [prompt, layer]: `layer_sum` over neurons,
     `without`, the answer's probability with the layer's neurons at nought there, and `completeness_error`, the sum
     less what they add to `probability` [prompt].
     """
@@ -80,21 +83,22 @@ class KnowledgeNeurons(Result, kind="facts.knowledge-neurons"):
     def strongest(self, count: int) -> tuple[Neuron, ...]:
         """The neurons of the largest mean attribution over prompts, shared or not; fewer, if so few add anything."""
         table = mean_attribution(self["attribution"], self["expert"] if "slot" in self.axes else None)
-        places = np.argsort(-table, axis=None, kind="stable")[:count]
+        layers, rows, indices = np.unravel_index(np.argsort(-table, axis=None, kind="stable")[:count], table.shape)
         return tuple(
-            self._neuron(*map(int, np.unravel_index(place, table.shape))) for place in places if table.flat[place] > 0
+            Neuron.of(int(self.axes["layer"][layer]), ffn_at(table, row), index)
+            for layer, row, index in zip(layers.tolist(), rows.tolist(), indices.tolist(), strict=True)
+            if table[layer, row, index] > 0
         )
 
-    def _neuron(self, layer: int, expert: int, index: int) -> Neuron:
-        dense = "slot" not in self.axes or int(self["expert"][0, layer].max()) < 0
-        return Neuron(int(self.axes["layer"][layer]), int(index), None if dense else int(expert))
-
     def figure(self) -> "Figure":
-        """What the neurons of each layer add to the answer, prompt by prompt."""
+        """What the neurons of each layer add to the answer, prompt by prompt: P(w̄) − P(0), no sum of attributions.
+
+        An attribution's sum may miss it by far, and the scale of all colours would be that of the worst.
+        """
         from interp.plots import effect_heatmap
 
         return effect_heatmap(
-            self["layer_sum"],
+            self["probability"][:, None] - self["without"],
             title=f"{self.title}: what each layer adds to {self.settings['answer']!r}",
             metric="probability",
             x="layer",
@@ -102,6 +106,7 @@ class KnowledgeNeurons(Result, kind="facts.knowledge-neurons"):
             columns=self.axes["layer"],
             rows=self.axes["prompt"],
             upwards=False,
+            letters=PROMPT_LETTERS,
         )
 
     def summary(self) -> list[str]:

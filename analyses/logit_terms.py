@@ -10,6 +10,8 @@ to heads, key positions and neurons: a term costs one dot product, and no part i
 
     head     z_h · (W_O^h u)               source   pattern_hk · v_k · (W_O^h u)
     neuron   coefficient_f · (W_out^f · u)   expert   weight_e · (out_e · u)
+
+A neuron of an expert is weighted as its expert is, one of the shared expert by the value of its gate.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,6 +25,8 @@ from torch import Tensor
 
 from interp.analyses.attribution_runs import By, Recorded
 from interp.analyses.folded import read_through, wide
+from interp.analyses.neurons import DENSE, SHARED, Neuron, ffn_widths, post_point
+from interp.analyses.sub_updates import gate_input, has_shared_gate, shared_gate
 from interp.models.norm import PlainNorm
 
 Reader = Float[Tensor, "prompt d_model"]
@@ -31,13 +35,25 @@ Reader = Float[Tensor, "prompt d_model"]
 
 @dataclass(frozen=True)
 class Terms:
-    """Terms of one kind and layer (−1: none); `index` counts heads, neurons, experts or key positions, −1 is none."""
+    """Terms of one kind and layer (−1: none); `index` counts heads, neurons, experts or key positions, −1 is none.
+
+    `ffn` is the number of the neurons' FFN; `chosen` says whether any prompt of the run chose it, if it is an expert.
+    """
 
     kind: str
     layer: int
-    labels: tuple[str, ...]
-    index: tuple[int, ...]
+    label: str
+    index: Sequence[int]
     values: Float[Tensor, "prompt term"]
+    ffn: int = DENSE
+    chosen: bool = True
+
+    @property
+    def labels(self) -> list[str]:
+        """What the parts are called."""
+        if self.kind == "neuron":
+            return [f"neuron {Neuron.of(self.layer, self.ffn, each)}" for each in self.index]
+        return [f"{self.label}{'' if each < 0 else each}" for each in self.index]
 
 
 def logit_terms(run: Recorded, asked: Reader, by: By) -> Iterator[Terms]:
@@ -106,10 +122,8 @@ def _ffn(run: Recorded, layer: int, reader: Reader, by: By) -> Iterator[Terms]:
         if f"{name}shared.hook_out" in run.model.points():
             yield _whole(run, "shared", layer, f"L{layer}.shared", f"{name}shared.hook_out", inner)
     else:
-        weights = mlp.weights()
-        values = run.at(f"{name}hook_post") * (inner @ wide(weights["W_out"]).mT)
-        yield _numbered("neuron", layer, f"L{layer}.N", values)
-        yield from _bias(f"L{layer}.b_out", layer, weights.get("b_out"), inner)
+        yield from _neurons(run, layer, inner)
+        yield from _bias(f"L{layer}.b_out", layer, mlp.weights().get("b_out"), inner)
     yield from _post_bias(run, layer, "ln2_post", reader)
 
 
@@ -120,6 +134,38 @@ def _by_expert(run: Recorded, layer: int, reader: Reader) -> Float[Tensor, "prom
     written = torch.einsum("bsm,bm->bs", run.at(f"{name}out"), reader) * run.at(f"{name}weights")
     chosen = run.cache[f"{name}indices"][:, run.column]
     return written.new_zeros(len(written), moe.n_experts).scatter_add(1, chosen, written)
+
+
+def _neurons(run: Recorded, layer: int, reader: Reader) -> Iterator[Terms]:
+    """Those of every FFN of a layer, whose neurons write with the weight of their expert."""
+    weights = run.model.layers[layer].mlp.weights()
+    for ffn, width in ffn_widths(run.model.config, layer).items():
+        if ffn >= 0:
+            amount, chosen = _routed(run, layer, ffn)
+            values = amount * (reader @ wide(weights["W_out"][ffn]).mT) if chosen else amount
+            yield Terms("neuron", layer, "", range(width), values, ffn, chosen)
+            continue
+        post, within = run.at(post_point(layer, ffn)), "shared." * (ffn == SHARED)
+        gate = _gate(run, layer) if ffn == SHARED else post.new_ones(1, 1)
+        values = gate * post * (reader @ wide(weights[f"{within}W_out"]).mT)
+        yield Terms("neuron", layer, "", range(width), values, ffn)
+        if ffn == SHARED:
+            yield from _bias(f"L{layer}.shared.b_out", layer, weights.get("shared.b_out"), gate * reader)
+
+
+def _routed(run: Recorded, layer: int, expert: int) -> tuple[Float[Tensor, "prompt neuron"], bool]:
+    """Coefficients of an expert's neurons times its mixing weight, nought where it was not chosen; was it, ever?"""
+    name = f"blocks.{layer}.mlp.hook_expert_"
+    here = run.cache[f"{name}indices"][:, run.column] == expert
+    weight = run.at(f"{name}weights") * here
+    return torch.einsum("bs,bsf->bf", weight, run.at(post_point(layer, expert))), bool(here.any())
+
+
+def _gate(run: Recorded, layer: int) -> Float[Tensor, "#prompt 1"]:
+    """What the shared expert is weighted by."""
+    if not has_shared_gate(run.model, layer):
+        return run.stream.new_ones(1, 1)
+    return shared_gate(run.model, layer, run.at(gate_input(run.model, layer)))
 
 
 # ----------------------------------------------------------------------------------------------------------- helpers
@@ -144,16 +190,15 @@ def _post_bias(run: Recorded, layer: int, name: Literal["ln1_post", "ln2_post"],
 
 def _bias(label: str, layer: int, bias: Float[Tensor, "d_model"] | None, reader: Reader) -> Iterator[Terms]:
     if bias is not None:
-        yield Terms("bias", layer, (label,), (-1,), (reader @ wide(bias.data))[:, None])
+        yield Terms("bias", layer, label, (-1,), (reader @ wide(bias.data))[:, None])
 
 
 def _whole(run: Recorded, kind: str, layer: int, label: str, point: str, reader: Reader) -> Terms:
-    return Terms(kind, layer, (label,), (-1,), (run.at(point) * reader).sum(-1, keepdim=True))
+    return Terms(kind, layer, label, (-1,), (run.at(point) * reader).sum(-1, keepdim=True))
 
 
 def _numbered(kind: str, layer: int, label: str, values: Float[Tensor, "prompt term"]) -> Terms:
-    index = range(values.shape[1])
-    return Terms(kind, layer, tuple(f"{label}{each}" for each in index), tuple(index), values)
+    return Terms(kind, layer, label, range(values.shape[1]), values)
 
 
 def joined(terms: Sequence[Terms]) -> Float[Tensor, "prompt part"]:

@@ -28,8 +28,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.analyses.ffn_values import as_added, chosen_layers
+from interp.analyses.neurons import Neuron
 from interp.analyses.projection import FinalNorm, project
-from interp.analyses.sub_updates import DENSE, SHARED, SubUpdates, points_read, sub_updates
+from interp.analyses.sub_updates import SubUpdates, points_read, sub_updates
 from interp.analyses.value_tokens import word_arrays
 from interp.analyses.vocabulary import token_texts
 from interp.cache import ActivationCache, position_list
@@ -50,10 +51,10 @@ SHOWN = 4  # words of a neuron in a summary or a figure
 class Memories(Result, kind="memories.prompt"):
     """The dominant sub-updates of each [layer, rank] at one token, rank 1 the largest.
 
-    `name` is "layer.neuron", in a mixture "layer.expert.neuron" with "shared" for the shared expert; `neuron` its
-    number in that FFN. `weight` is the mixing weight (1 without experts), `coefficient` m, signed; `pre`, `pre_linear`
-    the key matches of gate and up projection (the second NaN without a gate), `value_norm` ‖v‖, `dominance`
-    |w · m| · ‖v‖, `explained` the share of the FFN's output up to this rank (NaN where it writes nothing).
+    `name` is that of `neurons.py`, such as `12.345`, `3.5.17` or `3.shared.25`; `neuron` its number in that FFN.
+    `weight` is the mixing weight (1 without experts), `coefficient` m, signed; `pre`, `pre_linear` the key matches of
+    gate and up projection (the second NaN without a gate), `value_norm` ‖v‖, `dominance` |w · m| · ‖v‖, `explained` the
+    share of the FFN's output up to this rank (NaN where it writes nothing).
 
     [layer, rank, word]: `promoted_token`, `promoted_id`, `promoted_score` and `suppressed_…`, strongest first. [layer]:
     `updates`, how many there are; `completeness_error`, the largest difference between their sum with the bias and
@@ -69,7 +70,7 @@ class Memories(Result, kind="memories.prompt"):
         from interp.plots import ranked_bars, visible
 
         cells = self._cells()
-        labels = [f"{self['name'][cell]}  {' '.join(map(visible, self._words('promoted', cell)))}" for cell in cells]
+        labels = [f"{self['name'][cell]}  {' │ '.join(map(visible, self._words('promoted', cell)))}" for cell in cells]
         signed = [float(np.copysign(self["dominance"][cell], self["coefficient"][cell])) for cell in cells]
         where = f"{visible(str(self['token']))} (position {self.settings['position']})"
         title = f"{self.title} at {where}"
@@ -179,16 +180,9 @@ def dominant(
     kept |= {"value_norm": norms[first], "dominance": strength[first]}
     kept["explained"] = 1 - rest / updates.sum.square().sum()
     numbers = {name: values.cpu().numpy() for name, values in kept.items()}
-    numbers["name"] = np.array(_names(layer, updates.expert[first].tolist(), updates.neuron[first].tolist()), object)
+    where = zip(updates.expert[first].tolist(), updates.neuron[first].tolist(), strict=True)
+    numbers["name"] = np.array([str(Neuron.of(layer, ffn, index)) for ffn, index in where], object)
     return numbers, as_added(model, layer, written)
-
-
-def _names(layer: int, experts: list[int], neurons: list[int]) -> list[str]:
-    """What the neurons are called: "layer.neuron", or "layer.expert.neuron"."""
-    within = {DENSE: f"{layer}.", SHARED: f"{layer}.shared."}
-    return [
-        f"{within.get(expert, f'{layer}.{expert}.')}{neuron}" for expert, neuron in zip(experts, neurons, strict=True)
-    ]
 
 
 def _stacked(layers: list[dict[str, np.ndarray]]) -> dict[str, NamedArray]:

@@ -9,8 +9,9 @@ for five groups of texts: the fact's own prompt; its paraphrases, and those of t
 stands that of random neurons, as many of the same layers, edited in the same way; the *excess* is the effect less
 theirs, fact by fact. Intervals are 95 % bootstraps over edited facts; where only one is edited, over those measured.
 
-A coefficient can be multiplied (0 suppresses, 2 amplifies), set, or replaced by its mean over the tokens of all texts.
-Zero takes a neuron out of its usual range, so that part of its effect may be that shock: the mean stands beside it.
+A coefficient can be multiplied (0 suppresses, 2 amplifies), set, or replaced by its mean over the tokens of all texts,
+the prefix left out. Zero takes a neuron out of its usual range, so that part of its effect may be that shock: the mean
+stands beside it.
 
 Papers: Dai et al. 2022, Knowledge Neurons in Pretrained Transformers (arXiv 2104.08696), where suppressing them lowered
 the answer's probability by 29 % on average, and doubling raised it by 31 %; Zhang & Nanda 2024 (arXiv 2309.16042) on
@@ -29,14 +30,8 @@ import torch
 from interp.analyses.edited_texts import Job, by_change, measured
 from interp.analyses.fact_texts import GROUPS, FactText, Question, as_batch, fact_texts, members
 from interp.analyses.group_effects import by_group
-from interp.analyses.neurons import (
-    Neuron,
-    control_neurons,
-    mean_coefficients,
-    neuron_edits,
-    neurons_of,
-    parse_change,
-)
+from interp.analyses.neuron_changes import mean_coefficients, neuron_edits, parse_change
+from interp.analyses.neurons import Neuron, control_neurons, neurons_of
 from interp.errors import UsageError
 from interp.facts import Fact
 from interp.models.replay import Progress
@@ -159,7 +154,7 @@ def edit_neurons(
     texts, group = [texts[place] for place in kept], group[..., kept]
     tokens, mask = as_batch(model.tokenizer, texts)
     every = list(dict.fromkeys(neuron for each in sets for own in each for neuron in own))
-    means = mean_coefficients(model, tokens, every, mask=mask) if "mean" in changes else {}
+    means = mean_coefficients(model, tokens, every, mask=mask, prefix=prefix) if "mean" in changes else {}
     jobs = [
         Job(
             [neuron_edits(own, change, means=means, last=last) for change in changes for own in each],

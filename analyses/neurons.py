@@ -1,36 +1,36 @@
-"""Single neurons by name, also those of experts, and edits that change how much of their values is written.
+"""Single neurons by name, in dense layers and in mixtures of experts.
 
-`12.345` is neuron 345 of the FFN of layer 12; `3.5.17` neuron 17 of expert 5 of a mixture in layer 3, which is computed
-only where its expert is chosen. What is edited is a neuron's coefficient, `mlp.hook_post`:
+    12.345         neuron 345 of the FFN of layer 12
+    3.5.17         neuron 17 of expert 5 of a mixture in layer 3, computed only where that expert is chosen
+    3.shared.25    neuron 25 of the expert that every token of layer 3 goes through
 
-    zero    nothing is written               x2    times 2, or any other number
-    mean    what it is on average            =1.5  set to 1.5, or any other number
+This is the only place where such names are read and written. A layer's FFNs have numbers: those of its experts, and
+`DENSE` and `SHARED` for what is no numbered expert. Within a layer neurons also have a number of their own, the
+*memory*: FFN by FFN in the order of `ffn_widths`, expert · d_expert + neuron, those of the shared expert behind the
+others.
 
-Zero takes a neuron out of its usual range, and part of what follows is that shock; the mean over other texts keeps it
-there (Zhang & Nanda 2024, arXiv 2309.16042). Neurons of shared experts have no names here.
+Nothing here says what a neuron does; edits stand in `interp.analyses.neuron_changes`.
 """
 
-import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import torch
-from jaxtyping import Bool, Int
-from torch import Tensor
 
-from interp import edits
-from interp.analyses.reference_values import chosen_experts
 from interp.errors import UsageError
-from interp.hooks import HookFn, HookPoint, Hooks
-from interp.points import Names
 
 if TYPE_CHECKING:
     from interp.models.config import ModelConfig
     from interp.models.transformer import Transformer
+
+DENSE, SHARED = -1, -2
+"""What stands for an expert's number in a layer without experts, and for the shared expert."""
+
+Expert = int | Literal["shared"] | None
+"""An expert by its number, the shared one, or none in a dense layer."""
 
 
 @dataclass(frozen=True)
@@ -39,24 +39,65 @@ class Neuron:
 
     layer: int
     index: int
-    expert: int | None = None
+    expert: Expert = None
+
+    @classmethod
+    def of(cls, layer: int, ffn: int, index: int) -> "Neuron":
+        """The neuron of an FFN by number: that of an expert, `DENSE` or `SHARED`."""
+        expert: Expert = None if ffn == DENSE else "shared" if ffn == SHARED else ffn
+        return cls(layer, index, expert)
 
     @classmethod
     def parse(cls, text: str) -> "Neuron":
         """The neuron of that name. Raises `UsageError` where it is none."""
-        found = re.fullmatch(r"(\d+)\.(?:(\d+)\.)?(\d+)", text.strip())
+        found = re.fullmatch(r"(?:neuron )?(\d+)\.(?:(\d+|shared)\.)?(\d+)", text.strip(), re.ASCII)
         if found is None:
-            raise UsageError(f"{text!r} names no neuron; expected 12.345, or 3.5.17 for neuron 17 of expert 5.")
+            raise UsageError(
+                f"{text!r} names no neuron; expected layer.neuron such as 12.345, layer.expert.neuron such as 3.5.17, "
+                "or layer.shared.neuron such as 3.shared.25."
+            )
         layer, expert, index = found.groups()
-        return cls(int(layer), int(index), None if expert is None else int(expert))
+        return cls(int(layer), int(index), "shared" if expert == "shared" else None if expert is None else int(expert))
 
     def __str__(self) -> str:
-        return f"{self.layer}.{self.index}" if self.expert is None else f"{self.layer}.{self.expert}.{self.index}"
+        return f"{self.layer}.{self.within}"
+
+    @property
+    def within(self) -> str:
+        """Its name within its layer: `345`, `5.17` or `shared.25`."""
+        return str(self.index) if self.expert is None else f"{self.expert}.{self.index}"
+
+    @property
+    def ffn(self) -> int:
+        """The number of its FFN."""
+        return DENSE if self.expert is None else SHARED if isinstance(self.expert, str) else self.expert
 
     @property
     def point(self) -> str:
         """Where its coefficient stands."""
-        return f"blocks.{self.layer}.mlp.hook_post"
+        return post_point(self.layer, self.ffn)
+
+
+def post_point(layer: int, ffn: int) -> str:
+    """The point at which the coefficients of an FFN stand; those of experts by slot, all together."""
+    return f"blocks.{layer}.mlp.{'shared.' * (ffn == SHARED)}hook_post"
+
+
+def post_points(config: "ModelConfig", layer: int) -> list[str]:
+    """All points at which coefficients of a layer stand."""
+    return list(dict.fromkeys(post_point(layer, ffn) for ffn in ffn_widths(config, layer)))
+
+
+# -------------------------------------------------------------------------------------------- what a model has
+
+
+def ffn_widths(config: "ModelConfig", layer: int) -> dict[int, int]:
+    """How many neurons each FFN of a layer has: experts by number, the shared one last; or `DENSE` alone."""
+    moe = config.moe
+    if moe is None or not config.layer(layer).moe:
+        return {DENSE: config.d_mlp}
+    widths = dict.fromkeys(range(moe.n_experts), moe.d_expert)
+    return widths if moe.d_shared is None else {**widths, SHARED: moe.d_shared}
 
 
 def neurons_of(model: "Transformer", named: Iterable[Neuron | str]) -> tuple[Neuron, ...]:
@@ -71,24 +112,58 @@ def neurons_of(model: "Transformer", named: Iterable[Neuron | str]) -> tuple[Neu
     return found
 
 
-def widths(config: "ModelConfig", layer: int) -> tuple[int, int]:
-    """How many experts a layer has, 1 for a dense FFN, and how many neurons each of them."""
-    if config.moe is not None and config.layer(layer).moe:
-        return config.moe.n_experts, config.moe.d_expert
-    return 1, config.d_mlp
-
-
 def _check(config: "ModelConfig", neuron: Neuron) -> None:
     if not 0 <= neuron.layer < config.n_layers:
         raise UsageError(f"There is no neuron {neuron}: layers go from 0 to {config.n_layers - 1}.")
-    mixture = config.moe is not None and config.layer(neuron.layer).moe
-    if mixture != (neuron.expert is not None):
-        what, name = ("a mixture of experts", "3.5.17") if mixture else ("one dense FFN", "12.345")
-        raise UsageError(f"There is no neuron {neuron}: layer {neuron.layer} has {what}; name neurons as in {name}.")
-    experts, width = widths(config, neuron.layer)
-    if not (0 <= (neuron.expert or 0) < experts and 0 <= neuron.index < width):
-        has = f"{experts} experts of {width} neurons" if mixture else f"{width} neurons"
-        raise UsageError(f"There is no neuron {neuron}: layer {neuron.layer} has {has}, counted from 0.")
+    widths = ffn_widths(config, neuron.layer)
+    named = neuron.expert is None or isinstance(neuron.expert, str) or neuron.expert >= 0  # -1 would pass for DENSE
+    if not (named and neuron.ffn in widths and 0 <= neuron.index < widths[neuron.ffn]):
+        raise UsageError(f"There is no neuron {neuron}: layer {neuron.layer} has {_described(widths)}.")
+
+
+def _described(widths: dict[int, int]) -> str:
+    """What neurons a layer has, and how they are named."""
+    if DENSE in widths:
+        return f"one dense FFN of {widths[DENSE]} neurons, named layer.neuron from 0 on"
+    shared = f", and a shared one of {widths[SHARED]}, named layer.shared.neuron" if SHARED in widths else ""
+    count = len(widths) - (SHARED in widths)
+    return f"a mixture of {count} experts of {widths[0]} neurons, named layer.expert.neuron from 0 on{shared}"
+
+
+# ------------------------------------------------------------------------------------------- numbers in a layer
+
+
+def memory_count(config: "ModelConfig", layer: int) -> int:
+    """How many memories a layer has: the neurons of all its FFNs."""
+    return sum(ffn_widths(config, layer).values())
+
+
+def memory_of(config: "ModelConfig", neuron: Neuron) -> int:
+    """The number of a neuron within its layer."""
+    before = 0
+    for ffn, width in ffn_widths(config, neuron.layer).items():
+        if ffn == neuron.ffn:
+            return before + neuron.index
+        before += width
+    raise UsageError(f"There is no neuron {neuron} in layer {neuron.layer}.")
+
+
+def neurons_at(config: "ModelConfig", layer: int, memories: Sequence[int]) -> list[Neuron]:
+    """The neurons that have these numbers within a layer."""
+    widths = ffn_widths(config, layer)
+    ffns, starts = list(widths), np.cumsum([0, *widths.values()])
+    place = np.searchsorted(starts, np.asarray(memories, np.int64), side="right") - 1
+    within = np.asarray(memories, np.int64) - starts[place]
+    return [Neuron.of(layer, ffns[one], index) for one, index in zip(place.tolist(), within.tolist(), strict=True)]
+
+
+def names_within(config: "ModelConfig", layer: int, memories: Sequence[int]) -> list[int] | list[str]:
+    """What these neurons are called within their layer: their number, or `5.17` and `shared.25` in a mixture."""
+    found = neurons_at(config, layer, memories)
+    return [each.within for each in found] if DENSE not in ffn_widths(config, layer) else list(memories)
+
+
+# ---------------------------------------------------------------------------------------------------- controls
 
 
 def control_neurons(
@@ -97,114 +172,23 @@ def control_neurons(
     """Sets of other neurons, as many of each layer and expert as are tested; fewer where a layer has no more."""
     generator = np.random.default_rng([*seed])
     return [
-        tuple(each for group in _by_place(tested).values() for each in _peers(config, group, generator))
+        tuple(each for group in by_ffn(tested).values() for each in _peers(config, group, generator))
         for _ in range(count)
     ]
 
 
 def _peers(config: "ModelConfig", group: Sequence[Neuron], generator: np.random.Generator) -> list[Neuron]:
-    """As many other neurons of one layer and expert."""
-    others = np.setdiff1d(np.arange(widths(config, group[0].layer)[1]), [each.index for each in group])
+    """As many other neurons of one FFN."""
+    layer, ffn = group[0].layer, group[0].ffn
+    others = np.setdiff1d(np.arange(ffn_widths(config, layer)[ffn]), [each.index for each in group])
     drawn = generator.choice(others, min(len(group), len(others)), replace=False)
-    return [Neuron(group[0].layer, int(index), group[0].expert) for index in sorted(drawn)]
+    return [Neuron.of(layer, ffn, int(index)) for index in sorted(drawn)]
 
 
-def _by_place(neurons: Iterable[Neuron]) -> dict[tuple[int, int], list[Neuron]]:
-    """Neurons by layer and expert (−1 for a dense FFN)."""
+def by_ffn(neurons: Iterable[Neuron]) -> dict[tuple[int, int], list[Neuron]]:
+    """Neurons by layer and FFN."""
 
     def place(neuron: Neuron) -> tuple[int, int]:
-        return neuron.layer, -1 if neuron.expert is None else neuron.expert
+        return neuron.layer, neuron.ffn
 
     return {key: list(group) for key, group in groupby(sorted(neurons, key=place), place)}
-
-
-# ------------------------------------------------------------------------------------------------------- edits
-
-
-def parse_change(change: str) -> tuple[str, float]:
-    """`x` and a factor, `=` and a number, or `mean` and nought. Raises `UsageError` where a text is no change."""
-    if change in ("zero", "mean"):
-        return ("x" if change == "zero" else change), 0.0
-    try:
-        number = float(change[1:])
-        if change[:1] in ("x", "=") and math.isfinite(number):
-            return change[0], number
-    except ValueError:
-        pass
-    raise UsageError(f"{change!r} is no change of a neuron; expected zero, mean, x2 (times 2) or =1.5 (set to 1.5).")
-
-
-def neuron_edits(
-    neurons: Sequence[Neuron], change: str, *, means: Mapping[Neuron, float] | None = None, last: bool = False
-) -> Hooks:
-    """Edits that make this change to all these neurons together, in all tokens or in the last alone.
-
-    `means` are what `mean` puts in their place, as `mean_coefficients` finds them.
-    """
-    (kind, number), hooks = parse_change(change), list[tuple[Names, HookFn]]()
-    for (_, expert), group in _by_place(neurons).items():
-        which = [each.index for each in group]
-        values = [(means or {})[each] if kind == "mean" else number for each in group]
-        new = None if kind == "x" else torch.tensor(values)
-        if expert >= 0:
-            hooks += _expert_edits(group[0], which, number, new, last=last)
-            continue
-        where: edits.Where = {"neurons": which, **({"positions": -1} if last else {})}
-        hooks.append((group[0].point, edits.scale(number, **where) if new is None else edits.replace(new, **where)))
-    return hooks
-
-
-def _expert_edits(one: Neuron, which: list[int], factor: float, new: Tensor | None, *, last: bool) -> Hooks:
-    """The same for neurons of an expert, in whatever slot it is chosen: times a factor, or set to new values."""
-    seen: list[Tensor] = []
-
-    def look(slots: Tensor, point: HookPoint) -> None:
-        seen[:] = [slots.clone()]
-
-    def change(post: Tensor, point: HookPoint) -> Tensor:
-        here = seen[0].eq(one.expert or 0)
-        if last:
-            here[:, :-1] = False
-        cells = post[..., which]
-        changed = cells * factor if new is None else new.to(cells).expand_as(cells)
-        post[..., which] = torch.where(here[..., None], changed, cells)
-        return post
-
-    return [(chosen_experts(one.layer), look), (one.point, change)]
-
-
-@torch.no_grad()
-def mean_coefficients(
-    model: "Transformer",
-    tokens: Int[Tensor, "batch pos"],
-    neurons: Sequence[Neuron],
-    *,
-    mask: Bool[Tensor, "batch pos"] | None = None,
-    texts: int = 16,
-) -> dict[Neuron, float]:
-    """The mean coefficient of each neuron over all real tokens; of an expert's, over those that chose it, or 0.
-
-    `texts` are read at a time, which bounds the memory.
-    """
-    real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
-    groups = _by_place(neurons)
-    names = {name for layer, _ in groups for name in (Neuron(layer, 0).point, chosen_experts(layer))}
-    read = [name for name in names if name in model.points()]
-    sums = {place: np.zeros(len(group)) for place, group in groups.items()}
-    counts = dict.fromkeys(groups, 0)
-    stop = 1 + max(layer for layer, _ in groups)
-    for first in range(0, len(tokens), texts):
-        rows = slice(first, first + texts)
-        _, cache = model.run_with_cache(tokens[rows], read, mask=real[rows], stop_at_layer=stop)
-        for (layer, expert), group in groups.items():
-            chosen = real[rows].to(model.device)
-            if expert >= 0:
-                chosen = chosen[..., None] & (cache[chosen_experts(layer)] == expert)
-            values = cache[group[0].point][chosen][:, [each.index for each in group]]
-            sums[layer, expert] += values.double().sum(0).cpu().numpy()
-            counts[layer, expert] += len(values)
-    return {
-        neuron: float(total / max(counts[place], 1))
-        for place, group in groups.items()
-        for neuron, total in zip(group, sums[place], strict=True)
-    }

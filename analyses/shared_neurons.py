@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from interp.analyses.integrated_gradients import Integrated
-from interp.analyses.neurons import Neuron, widths
+from interp.analyses.neurons import DENSE, Neuron, ffn_widths
 from interp.results import Arrays
 
 if TYPE_CHECKING:
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 
 def coarse_set(found: Integrated, threshold: float) -> set[Neuron]:
     """The neurons above a share of the largest attribution."""
-    largest = max(float(each.max()) for each in found.attribution.values())
+    every = [(layer, ffn, own) for layer in found.attribution for ffn, own, _ in found.ffns(layer)]
+    largest = max(float(own.max()) for _, _, own in every)
     if largest <= 0:
         return set()
     return {
-        Neuron(layer, place[-1], int(found.expert[layer][place[0]]) if layer in found.expert else None)
-        for layer, each in found.attribution.items()
-        for place in (each > threshold * largest).nonzero().tolist()
+        Neuron.of(layer, ffn, index)
+        for layer, ffn, own in every
+        for index in (own > threshold * largest).nonzero()[:, 0].tolist()
     }
 
 
@@ -51,18 +52,21 @@ def refined(
             needed += 1
     kept = sorted(
         (neuron for neuron, count in counts.items() if count >= needed),
-        key=lambda neuron: (-strength[neuron], neuron.layer, neuron.expert or 0, neuron.index),
+        key=lambda neuron: (-strength[neuron], neuron.layer, neuron.ffn, neuron.index),
     )
     return needed, kept if adapt is None else kept[: adapt[1]]
 
 
 def across(found: Sequence[Integrated], neuron: Neuron, what: Literal["attribution", "coefficient"]) -> list[float]:
     """One neuron's attribution or coefficient in every prompt; 0 where its expert was not chosen."""
-    values = []
-    for each in found:
-        own = getattr(each, what)[neuron.layer][..., neuron.index]
-        values.append(float(own if neuron.expert is None else own[each.expert[neuron.layer] == neuron.expert].sum()))
-    return values
+    return [
+        sum(
+            float((attribution if what == "attribution" else coefficient)[neuron.index])
+            for ffn, attribution, coefficient in each.ffns(neuron.layer)
+            if ffn == neuron.ffn
+        )
+        for each in found
+    ]
 
 
 def of_neurons(kept: Sequence[Neuron], coarse: Sequence[Collection[Neuron]], found: Sequence[Integrated]) -> Arrays:
@@ -77,7 +81,7 @@ def of_neurons(kept: Sequence[Neuron], coarse: Sequence[Collection[Neuron]], fou
         "shared_by": np.array([sum(neuron in each for each in coarse) for neuron in kept], np.int64),
         "coefficient": coefficient.mean(1),
         "in_layer": np.array([neuron.layer for neuron in kept], np.int64),
-        "in_expert": np.array([-1 if neuron.expert is None else neuron.expert for neuron in kept], np.int64),
+        "in_expert": np.array([neuron.ffn for neuron in kept], np.int64),
         "index": np.array([neuron.index for neuron in kept], np.int64),
     }
     return {
@@ -88,22 +92,21 @@ def of_neurons(kept: Sequence[Neuron], coarse: Sequence[Collection[Neuron]], fou
 
 def of_layers(config: "ModelConfig", found: Sequence[Integrated], layers: Sequence[int]) -> Arrays:
     """What is told of all neurons, prompts and layers."""
-    slots = 1 if config.moe is None else config.moe.top_k
-    shape = (len(found), len(layers), slots, max(widths(config, layer)[1] for layer in layers))
+    slots = 1 if config.moe is None else config.moe.top_k + (config.moe.d_shared is not None)
+    shape = (len(found), len(layers), slots, max(max(ffn_widths(config, layer).values()) for layer in layers))
     attribution, coefficient = np.full(shape, np.nan, np.float32), np.full(shape, np.nan, np.float32)
-    expert = np.full(shape[:3], -1, np.int64)
+    expert = np.full(shape[:3], DENSE, np.int64)
     for row, each in enumerate(found):
         for column, layer in enumerate(layers):
-            for table, own in ((attribution, each.attribution[layer]), (coefficient, each.coefficient[layer])):
-                own = own.reshape(-1, own.shape[-1])
-                table[row, column, : own.shape[0], : own.shape[1]] = own.float().cpu().numpy()
-            if layer in each.expert:
-                expert[row, column] = each.expert[layer].cpu().numpy()
+            for slot, (ffn, *values) in enumerate(each.ffns(layer)):
+                expert[row, column, slot] = ffn
+                for table, own in zip((attribution, coefficient), values, strict=True):
+                    table[row, column, slot, : len(own)] = own.float().cpu().numpy()
     cells: tuple[str, ...] = ("prompt", "layer", "slot", "unit")
     if config.moe is None:
         attribution, coefficient, cells = attribution[:, :, 0], coefficient[:, :, 0], ("prompt", "layer", "unit")
     by_layer = {
-        "layer_sum": [[float(each.attribution[layer].double().sum()) for layer in layers] for each in found],
+        "layer_sum": [[each.layer_sum(layer) for layer in layers] for each in found],
         "without": [[each.without[layer] for layer in layers] for each in found],
         "completeness_error": [[each.completeness_error(layer) for layer in layers] for each in found],
     }
@@ -118,13 +121,19 @@ def of_layers(config: "ModelConfig", found: Sequence[Integrated], layers: Sequen
 
 
 def mean_attribution(attribution: np.ndarray, expert: np.ndarray | None) -> np.ndarray:
-    """The mean attribution over prompts, [layer, expert, unit]; NaN where there is no such neuron."""
+    """The mean attribution over prompts, [layer, ffn, unit], nought where there is no such neuron.
+
+    `ffn` is an FFN's number as an index: experts from the front, `SHARED` and `DENSE` from the end.
+    """
     if expert is None:
-        return attribution.mean(0, dtype=np.float64)[:, None]
+        attribution, expert = attribution[:, :, None], np.full((*attribution.shape[:2], 1), DENSE)
     prompts, layers, slots, units = attribution.shape
-    total = np.zeros((layers, 1 + max(int(expert.max()), 0), units))
+    total = np.zeros((layers, 1 + max(int(expert.max()), -1) + 2, units))
     for prompt, layer, slot in np.ndindex(prompts, layers, slots):
-        own = attribution[prompt, layer, slot]
-        if not np.isnan(own).all():
-            total[layer, max(int(expert[prompt, layer, slot]), 0)] += np.nan_to_num(own)
+        total[layer, expert[prompt, layer, slot]] += np.nan_to_num(attribution[prompt, layer, slot])
     return total / prompts
+
+
+def ffn_at(table: np.ndarray, row: int) -> int:
+    """The number of the FFN in a row of `mean_attribution`."""
+    return row if row < table.shape[1] - 2 else row - table.shape[1]

@@ -17,21 +17,19 @@ from torch import Tensor
 
 from interp.analyses.ffn_values import stored_values
 from interp.analyses.folded import wide
+from interp.analyses.neurons import DENSE, SHARED
 from interp.cache import ActivationCache
 from interp.errors import UsageError
 
 if TYPE_CHECKING:
     from interp.models.transformer import Transformer
 
-DENSE, SHARED = -1, -2
-"""What stands for an expert's number in a layer without experts, and for the shared expert."""
-
 _READ = ("pre", "pre_linear", "post", "out", "expert_indices", "expert_weights")
 
 
 @dataclass(frozen=True)
 class SubUpdates:
-    """All sub-updates of one layer at one token, experts one after the other.
+    """All sub-updates of one layer at one token, experts one after the other, by number, `DENSE` or `SHARED`.
 
     `pre` and `pre_linear` are the key matches of gate and up projection; NaN is what an FFN without a gate has for the
     second. `bias` is what is written whatever was read, `out` what was recorded at `mlp.hook_out`.
@@ -70,8 +68,8 @@ def points_read(model: "Transformer", layers: Sequence[int]) -> list[str]:
     for layer in layers:
         mlp = f"blocks.{layer}.mlp."
         wanted += [mlp + part + name for part in ("hook_", "shared.hook_") for name in _READ]
-        if _gated(model.layers[layer].mlp.weights()):
-            wanted.append(_gate_input(model, layer))
+        if has_shared_gate(model, layer):
+            wanted.append(gate_input(model, layer))
     return [name for name in wanted if name in table]
 
 
@@ -99,7 +97,7 @@ def sub_updates(model: "Transformer", cache: ActivationCache, layer: int, *, row
     ]
     if "shared.W_out" not in weights:
         return _joined(parts, none, out)
-    gate = (at[_gate_input(model, layer)] @ wide(weights["W_shared_gate"])).sigmoid()[0] if _gated(weights) else one
+    gate = shared_gate(model, layer, at[gate_input(model, layer)])[0] if has_shared_gate(model, layer) else one
     parts.append(_part(at, mlp + "shared.hook_", SHARED, gate, weights["shared.W_out"]))
     return _joined(parts, gate * _bias(weights, "shared.b_out", none), out)
 
@@ -134,12 +132,17 @@ def _bias(weights: dict[str, Tensor], name: str, none: Tensor) -> Tensor:
     return wide(weights[name]) if name in weights else none
 
 
-def _gated(weights: dict[str, Tensor]) -> bool:
-    """Whether what the shared expert writes is multiplied by a gate."""
-    return "W_shared_gate" in weights
+def has_shared_gate(model: "Transformer", layer: int) -> bool:
+    """Whether what a layer's shared expert writes is multiplied by a gate."""
+    return "W_shared_gate" in model.layers[layer].mlp.weights()
 
 
-def _gate_input(model: "Transformer", layer: int) -> str:
-    """The point that shows what the FFN reads."""
+def gate_input(model: "Transformer", layer: int) -> str:
+    """The point that shows what the FFN reads, the gate of its shared expert too."""
     normed = "input_norm" in model.points().features
     return f"blocks.{layer}.{'ln2.hook_normalized' if normed else 'hook_mlp_in'}"
+
+
+def shared_gate(model: "Transformer", layer: int, read: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch 1"]:
+    """How much of what the shared expert writes is added, for what the FFN read."""
+    return (read @ wide(model.layers[layer].mlp.weights()["W_shared_gate"])).sigmoid()

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from interp.analyses.ffn_values import as_added, chosen_layers, chosen_memories, memory_names, value_vectors
+from interp.analyses.ffn_values import as_added, chosen_layers, chosen_memories, value_vectors
+from interp.analyses.neurons import names_within
 from interp.analyses.projection import FinalNorm, Projection, project
 from interp.analyses.vocabulary import token_texts
 from interp.named import NamedArray
@@ -36,7 +37,7 @@ SHOWN = 4  # words of a neuron in a summary
 class ValueTokens(Result, kind="memories.values"):
     """The words of value vectors by themselves: `top_*` and `bottom_*` [neuron, rank], `value_norm` [neuron].
 
-    In a mixture neurons are named "expert.neuron".
+    Neurons are named as within their layer: by number, in a mixture `5.17` and `shared.25`.
     """
 
     grid = ("neuron", "rank")
@@ -48,7 +49,7 @@ class ValueTokens(Result, kind="memories.values"):
         from interp.plots import ranked_bars, visible
 
         first = zip(self.axes["neuron"], self["top_token"][:, 0], strict=True)
-        names = [f"{name}  {visible(str(top))}" for name, top in first]
+        names = [f"{self.settings['layer']}.{name}  {visible(str(top))}" for name, top in first]
         title = f"{self.title}, layer {self.settings['layer']}"
         return ranked_bars(names, {"top": self["top_score"][:, 0]}, title=title, metric="score", label="neuron")
 
@@ -57,7 +58,7 @@ class ValueTokens(Result, kind="memories.values"):
         lines = [f"{self.title}, layer {self.settings['layer']}"]
         for place, name in enumerate(self.axes["neuron"]):
             top, bottom = (" ".join(map(repr, self[f"{end}_token"][place][:SHOWN])) for end in ("top", "bottom"))
-            lines.append(f"  {name}: top {top} · bottom {bottom}")
+            lines.append(f"  {self.settings['layer']}.{name}: top {top} · bottom {bottom}")
         return [*lines, f"  {self.caution}"]
 
 
@@ -73,7 +74,8 @@ def value_tokens(
 ) -> ValueTokens:
     """The words that the value vectors of one layer speak for and against, whatever the text.
 
-    `neurons` None means all; in a mixture they count expert by expert (expert · d_expert + neuron). `final_norm` "gain"
+    `neurons` None means all; in a mixture they count expert by expert (expert · d_expert + neuron), those of the shared
+    expert behind the others, as `neurons.memory_of` does for a name. `final_norm` "gain"
     folds the gain of the final norm in, None is the bare product of Geva et al. Raises `UsageError` for a layer or
     neurons that do not exist.
     """
@@ -86,7 +88,7 @@ def value_tokens(
             **word_arrays(model, projected, ("top", "bottom"), {"neuron": len(memories)}, "rank"),
             "value_norm": NamedArray(values.float().norm(dim=-1).cpu().numpy(), ("neuron",)),
         },
-        axes={"neuron": memory_names(model, place, memories), "rank": range(1, top_k + 1)},
+        axes={"neuron": names_within(model.config, place, memories), "rank": range(1, top_k + 1)},
         settings={"layer": place, "top_k": top_k, "final_norm": final_norm},
         provenance=provenance(model.provenance),
     )

@@ -335,7 +335,7 @@ class ActivationCache(Mapping[str, Tensor]):
     def _neurons(self, layer: int) -> list[tuple[str, Tensor]]:
         weights, post = self._weights(), self["post", layer]
         values = torch.einsum("bpf,fm->fbpm", post, weights.W_out[layer].to(post))
-        neurons = [(f"L{layer}.N{neuron}", value) for neuron, value in enumerate(values)]
+        neurons = [(f"neuron {layer}.{neuron}", value) for neuron, value in enumerate(values)]
         return neurons + _bias(weights.b_out, layer, f"L{layer}.b_out", values[0])
 
 

@@ -31,7 +31,7 @@ _AXES = {
     "batch": ("batch",),
     "positions": ("pos", "query_pos"),
     "heads": ("head", "kv_head"),
-    "neurons": ("d_mlp",),
+    "neurons": ("d_mlp", "d_shared"),
 }
 
 

@@ -21,6 +21,7 @@ SEQUENTIAL = "Blues"
 SERIES_COLOURS = ("#1f5fa8", "#d9822b", "#3a9a5b", "#9a4fb0", "#7a7a7a", "#c23b4e", "#2aa5a0", "#8a6d3b")
 MOST_CELL_TEXTS = 1_500
 MOST_TICKS = 60
+LETTERS = 16  # of a label of a row or column
 PANEL_GAP = 42  # pixels between stacked panels: the name of the next one
 
 Labels = Sequence[str | int]
@@ -249,13 +250,26 @@ def attention_pattern(pattern: Numbers, tokens: Sequence[str], *, title: str) ->
 
 
 def effect_heatmap(
-    values: Numbers, *, title: str, metric: str, x: str, y: str, columns: Labels, rows: Labels, upwards: bool = True
+    values: Numbers,
+    *,
+    title: str,
+    metric: str,
+    x: str,
+    y: str,
+    columns: Labels,
+    rows: Labels,
+    upwards: bool = True,
+    letters: int = LETTERS,
 ) -> "Figure":
-    """A table of signed effects as colours around 0; what has no value stays blank. `upwards`: the first row below."""
+    """A table of signed effects as colours around 0; what has no value stays blank.
+
+    `upwards`: the first row below. `letters`: how many are shown of a row's label.
+    """
     from plotly.graph_objects import Figure, Heatmap
 
     matrix = _matrix(values, "A table of effects")
-    down, across = ([visible(str(label), 16) for label in labels] for labels in (rows, columns))
+    down = [visible(str(label), letters) for label in rows]
+    across = [visible(str(label), LETTERS) for label in columns]
     heatmap = Heatmap(
         z=matrix,
         customdata=[[f"{y} {row}, {x} {column}" for column in across] for row in down],
@@ -266,6 +280,7 @@ def effect_heatmap(
         **_colours(matrix, True, None),
     )
     size = {"height": 190 + 16 * min(len(down), MOST_TICKS), "width": 260 + 40 * min(max(len(across), 8), 30)}
+    size["width"] += 6 * max(0, max(map(len, down)) - LETTERS)
     figure = _titled(Figure(heatmap), escape(title, quote=False), x, y, **size)
     figure.update_xaxes(**_ticks(across), tickangle=-45 if max(map(len, across)) > 3 else 0)
     return figure.update_yaxes(**_ticks(down), autorange=True if upwards else "reversed")

@@ -43,7 +43,9 @@ def memories(
     neuron: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="One neuron: layer.neuron, or layer.expert.neuron of a mixture.", show_default=False
+            metavar="NAME",
+            help="One neuron: layer.neuron; layer.expert.neuron or layer.shared.neuron of a mixture.",
+            show_default=False,
         ),
     ] = None,
     documents: Annotated[
@@ -94,18 +96,10 @@ def _checked(
     if prompt is not None:
         check_text(prompt)
     if neuron is not None:
-        _parsed(neuron)
+        from interp.analyses.neurons import Neuron
+
+        Neuron.parse(neuron)
     return () if facts is None else chosen_facts(facts, relation)
-
-
-def _parsed(neuron: str) -> list[int]:
-    """The numbers in a neuron's name."""
-    from interp.errors import UsageError
-
-    parts = neuron.split(".")
-    if len(parts) not in (2, 3) or not all(part.isdecimal() for part in parts):
-        raise UsageError(f"--neuron is {neuron!r}; expected layer.neuron such as 12.345, or layer.expert.neuron.")
-    return [int(part) for part in parts]
 
 
 def _of_prompt(
@@ -149,12 +143,13 @@ def _words(tokens: object) -> str:
 
 def _of_neuron(model: "Transformer", neuron: str, documents: Path | None, top: int, common: Common) -> None:
     from interp.analyses.documents import bundled, read_documents
-    from interp.analyses.ffn_values import memory_number
+    from interp.analyses.neurons import memory_of, neurons_of
     from interp.analyses.triggers import find_triggers
     from interp.analyses.value_tokens import value_tokens
     from interp.apps.cli.session import deliver, working
 
-    layer, memory = memory_number(model, _parsed(neuron))
+    (which,) = neurons_of(model, [neuron])
+    layer, memory = which.layer, memory_of(model.config, which)
     values = value_tokens(model, layer=layer, neurons=memory)
     texts = bundled() if documents is None else read_documents(documents)
     with working("Searching for triggers", common) as progress:

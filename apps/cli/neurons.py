@@ -88,7 +88,7 @@ def neurons(
     if prompt is not None:
         refuse(context, "--facts", "position", "limit")
         check_text(prompt)
-    from interp.analyses.neurons import parse_change
+    from interp.analyses.neuron_changes import parse_change
 
     changes = change or ["zero", "mean", "x2"]
     for each in changes:

@@ -1,5 +1,6 @@
 """Key/value agreement: by hand, its exact chance, both ends, and the real model."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +11,7 @@ from tiny import CONFIGS, tiny
 
 from interp.analyses.agreement import Agreement, agreement
 from interp.analyses.documents import Document, bundled
+from interp.analyses.neurons import Neuron, memory_of
 from interp.analyses.triggers import ENDS, Triggers, find_triggers
 from interp.analyses.value_tokens import value_tokens
 from interp.errors import UsageError
@@ -36,7 +38,7 @@ def by_hand(triggers: Triggers, layer: int, end: str) -> dict[str, float]:
     tokens, sets = [], []
     for neuron in triggers.axes["neuron"]:
         cell = {"layer": layer, "neuron": neuron, "end": end}
-        following, size = triggers.at("next_id", **cell), triggers.at("coefficient", **cell)
+        following, size = triggers.next_ids(**cell), triggers.at("coefficient", **cell)
         right = size > 0 if end == "largest" else size < 0
         if right[0] and following[0] >= 0:
             tokens.append(int(values.at("top_id" if end == "largest" else "bottom_id", neuron=neuron)[0]))
@@ -59,6 +61,21 @@ def test_shares_and_their_chances_are_those_of_counting(triggers: Triggers, laye
     assert expected["in_any"] > 0
     for name, value in expected.items():
         assert float(found.at(name, layer=layer, end=end)) == pytest.approx(value)
+
+
+def test_neurons_of_a_shared_expert_agree_where_their_own_value_says_what_follows() -> None:
+    """Every neuron of the shared expert is given the value that speaks for what follows its top trigger."""
+    model = tiny(replace(CONFIGS["moe_shared_gated"], tied_embeddings=False), dtype=torch.float64)
+    rows = torch.randint(0, 67, (3, 40), generator=torch.Generator().manual_seed(2))
+    mine = [memory_of(model.config, Neuron(1, index, "shared")) for index in range(26)]
+    found = find_triggers(model, rows, layers=1, neurons=mine, top_k=2, prefix="none", length=40)
+    following = found.next_ids(layer=1, end="largest")[:, 0]
+    weights = model.weights()
+    model.weights()["blocks.1.mlp.shared.W_out"].copy_(
+        (weights["unembed.W_U"] * weights["ln_final.w"][:, None]).T[following]
+    )
+    weights["unembed.W_U"].div_(weights["unembed.W_U"].norm(dim=0))
+    assert agreement(model, found)["agreement"][0, 0] > 0.9
 
 
 def test_a_fact_written_by_hand_agrees_where_the_answer_follows_its_subject() -> None:

@@ -1,5 +1,6 @@
 """Direct logit attribution: the terms add up, finer ones to coarser ones, and the divisor stays what it was."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from tiny import BASE, CONFIGS, random_tokens, tiny
 
 from interp import pair_builders
 from interp.analyses.attribution import Attribution, direct_logit_attribution
+from interp.analyses.neurons import DENSE, SHARED
 from interp.analyses.pair_filter import logit_differences
 from interp.errors import PointError, UsageError
 from interp.models.circuits import Head, OneFact
@@ -54,9 +56,8 @@ def by_layer(result: Attribution, kinds: tuple[str, ...], layer: int) -> np.ndar
 def test_terms_of_every_kind_add_up_to_the_logits_and_finer_ones_to_coarser_ones(name: str) -> None:
     model = tiny(SUMS[name])
     expected = uncapped(model, random_tokens(model.config, 2, 9)).numpy()
-    found = {
-        by: attributed(model, by) for by in ("sublayer", "head", "source", "expert" if model.config.moe else "neuron")
-    }
+    kinds = ("sublayer", "head", "source", "neuron", *(("expert",) if model.config.moe else ()))
+    found = {by: attributed(model, by) for by in kinds}
     for result in found.values():
         np.testing.assert_allclose(result["logit"], expected, atol=1e-4)
         np.testing.assert_allclose(result["contribution"].sum(1), expected, atol=1e-4)
@@ -143,6 +144,65 @@ def test_an_expert_that_was_not_chosen_has_no_term(name: str) -> None:
         assert set(np.flatnonzero(terms[row]).tolist()) == set(chosen)
 
 
+@pytest.mark.parametrize("name", MIXTURES)
+def test_neurons_of_experts_add_up_to_their_experts_and_the_unchosen_are_no_parts(name: str) -> None:
+    model, layer = tiny(SUMS[name]), 1
+    tokens = random_tokens(BASE, 2, 9)
+    chosen = "blocks.1.mlp.hook_expert_indices"
+    _, cache = model.run_with_cache(tokens, chosen, positions=[-1])
+    neurons, experts = attributed(model, "neuron"), attributed(model, "expert")
+    mine = (neurons["part_kind"] == "neuron") & (neurons["part_layer"] == layer)
+    assert set(neurons["part_expert"][mine]) - {SHARED} == set(cache[chosen].flatten().tolist())
+    for expert in set(neurons["part_expert"][mine].tolist()):
+        of_expert = mine & (neurons["part_expert"] == expert)
+        kind, index = ("shared", -1) if expert == SHARED else ("expert", expert)
+        whole = (experts["part_kind"] == kind) & (experts["part_layer"] == layer) & (experts["part_index"] == index)
+        sums = neurons["contribution"][:, of_expert].sum(1)
+        np.testing.assert_allclose(sums, experts["contribution"][:, whole][:, 0], atol=1e-5)
+    assert set(neurons["part_expert"][~mine & (neurons["part_kind"] != "neuron")]) == {DENSE}
+
+
+def test_a_neuron_of_an_expert_is_its_coefficient_and_value_times_the_weight_of_the_expert() -> None:
+    model, tokens = tiny(SUMS["moe_shared_gated"]), random_tokens(BASE, 2, 9)
+    _, cache = model.run_with_cache(tokens, ["blocks.2.*", "blocks.2.mlp.shared.hook_post", "ln_final.hook_scale"])
+    weights = model.weights()
+    read = (model.W_U[:, ANSWERS] - model.W_U[:, FOILS]).mT * weights["ln_final.w"]
+    read = read / cache["ln_final.hook_scale"][:, -1]
+    result = attributed(model, "neuron")
+    expert = int(cache["expert_indices", 2][0, -1, 1])
+    gate = (cache["blocks.2.ln2.hook_normalized"][0, -1] @ weights["blocks.2.mlp.W_shared_gate"]).sigmoid()
+    for name, weight, coefficient, value in (
+        (f"2.{expert}.5", cache["expert_weights", 2][0, -1, 1], cache["mlp.post", 2][0, -1, 1, 5],
+         weights["blocks.2.mlp.W_out"][expert, 5]),
+        ("2.shared.25", gate, cache["blocks.2.mlp.shared.hook_post"][0, -1, 25],
+         weights["blocks.2.mlp.shared.W_out"][25]),
+    ):  # fmt: skip
+        place = result.axes["part"].index(f"neuron {name}")
+        expected = float(weight * coefficient * (value * read[0]).sum())
+        assert result["contribution"][0, place] == pytest.approx(expected, abs=1e-5)
+
+
+def test_prompts_that_choose_other_experts_are_explained_together_however_many_run_at_once() -> None:
+    model, tokens = tiny(SUMS["moe_shared_gated"]), random_tokens(BASE, 6, 9)
+    together, one_by_one = (
+        direct_logit_attribution(model, tokens, 5, 60, by="neuron", max_bytes=size) for size in (2**28, 1)
+    )
+    assert together.axes["part"] == one_by_one.axes["part"]
+    np.testing.assert_allclose(together["contribution"], one_by_one["contribution"], atol=1e-5)
+    alone = direct_logit_attribution(model, tokens[:1], 5, 60, by="neuron")
+    assert set(alone.axes["part"]) < set(together.axes["part"])
+    assert alone.worst_error < 1e-4
+    with pytest.raises(UsageError, match="not numbered by layer alone"):
+        alone.layer_map()
+
+
+def test_a_shared_expert_with_a_bias_has_a_term_for_it() -> None:
+    config = replace(SUMS["moe_shared_gated"], mlp_bias=True)
+    result = attributed(tiny(config), "neuron")
+    assert result.worst_error < 1e-4
+    assert "L1.shared.b_out" in result.axes["part"]
+
+
 # ---------------------------------------------------------------------------------------------- ways to ask
 
 
@@ -218,7 +278,6 @@ def test_terms_are_averaged_over_prompts_with_intervals() -> None:
     ("name", "how", "message"),
     [
         ("post_norm", {}, "no sum of what was written"),
-        ("moe_top2", {"by": "neuron"}, "Take by='expert'"),
         ("grouped_query", {"by": "expert"}, "no mixture of experts"),
         ("grouped_query", {"position": 9}, "9 lies outside"),
         ("grouped_query", {"mask": torch.tensor([[True] * 9, [True] * 8 + [False]])}, "prompt 1 is padding"),
@@ -295,7 +354,7 @@ class TestOneFact:
         model.weights()[f"blocks.{layer}.mlp.W_out"][neuron, said] = 3
         result = direct_logit_attribution(model, self.prompt, "Paris", "Seattle", by="neuron", position=3)
         terms = {name: value for name, value in zip(result.axes["part"], result["mean"], strict=True) if value}
-        assert terms == {f"L{layer}.N{neuron}": 3.0}
+        assert terms == {f"neuron {layer}.{neuron}": 3.0}
 
 
 def test_the_figures_the_table_and_the_saved_copy_hold(tmp_path: Path) -> None:

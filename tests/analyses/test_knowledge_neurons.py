@@ -1,14 +1,13 @@
 """Knowledge neurons are the neuron that was written by hand, and those that paraphrases share."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny import CONFIGS, tiny
+from spoken import with_words
 
 from interp.analyses.knowledge_neurons import KnowledgeNeurons, knowledge_neurons
-from interp.analyses.neurons import Neuron
+from interp.analyses.neurons import Neuron, neurons_of
 from interp.analyses.shared_neurons import refined
 from interp.errors import UsageError
 from interp.facts import Fact
@@ -25,16 +24,6 @@ WRITTEN = Neuron(*CIRCUIT.neuron)
 def memory() -> Transformer:
     """It knows one fact, and lets gradients pass."""
     return one_fact_memory(CIRCUIT)
-
-
-def with_words(kind: str) -> Transformer:
-    """A tiny random model that reads the words of the circuit."""
-    tokenizer = one_fact_memory(CIRCUIT).tokenizer
-    made = tiny(replace(CONFIGS[kind], d_vocab=tokenizer.d_vocab))
-    model = Transformer(made.config, tokenizer=tokenizer)
-    for name, weight in model.weights().items():
-        weight.copy_(made.weights()[name])
-    return model
 
 
 def test_the_neuron_that_was_written_is_found_and_no_other(memory: Transformer) -> None:
@@ -130,11 +119,12 @@ def test_asking_fewer_prompts_is_not_said_where_that_finds_no_more() -> None:
     assert refined([{Neuron(0, 1)}] * 3, {Neuron(0, 1): 1.0}, share=0.7, adapt=(2, 5)) == (3, [Neuron(0, 1)])
 
 
-@pytest.mark.parametrize("kind", ["moe_top2", "moe_mixed_layers"])
+@pytest.mark.parametrize("kind", ["moe_top2", "moe_mixed_layers", "moe_shared_gated"])
 def test_neurons_of_experts_are_told_by_expert_whatever_the_slot(kind: str) -> None:
     model = with_words(kind)
     found = knowledge_neurons(model, EIFFEL, steps=2, threshold=0.05, share=0.1, adapt=None)
     assert {neuron.expert is None for neuron in found.neurons} == ({True, False} if "mixed" in kind else {False})
+    assert ("shared" in {neuron.expert for neuron in found.neurons}) == ("shared" in kind)
     assert np.all(np.diff(found["strength"]) <= 0)
     chosen = [
         model.run_with_cache(model.to_tokens(str(prompt)), ["blocks.*.mlp.hook_expert_indices"])[1]
@@ -143,10 +133,14 @@ def test_neurons_of_experts_are_told_by_expert_whatever_the_slot(kind: str) -> N
     for place, neuron in enumerate(found.neurons[:20]):
         name = f"blocks.{neuron.layer}.mlp.hook_expert_indices"
         for row, cache in enumerate(chosen):
-            slots = [0] if neuron.expert is None else (cache[name][0, -1] == neuron.expert).nonzero().flatten().tolist()
+            slots = {"shared": [2], None: [0]}.get(neuron.expert)
+            if slots is None:
+                slots = (cache[name][0, -1] == neuron.expert).nonzero().flatten().tolist()
             expected = sum(found["attribution"][row, neuron.layer, slot, neuron.index] for slot in slots)
             assert found["prompt_strength"][place, row] == pytest.approx(expected, abs=1e-8)
     assert found.strongest(len(found.neurons))[:3] == found.neurons[:3]
+    assert neurons_of(model, found.strongest(99)) == found.strongest(99)  # the model has them all
+    np.testing.assert_allclose(found["layer_sum"], np.nansum(found["attribution"], (2, 3)), atol=1e-6)
 
 
 def test_a_result_comes_back_as_it_was_saved(memory: Transformer, tmp_path: Path) -> None:
@@ -155,7 +149,9 @@ def test_a_result_comes_back_as_it_was_saved(memory: Transformer, tmp_path: Path
     assert again.identical(found)
     assert again.neurons == found.neurons
     assert "0.5" in "\n".join(found.summary())
-    assert found.figure().data[0].z.shape == (3, 2)
+    drawn = found.figure()
+    np.testing.assert_allclose(drawn.data[0].z, found["probability"][:, None] - found["without"])
+    assert drawn.layout.yaxis.ticktext == ("The Eiffel Tower is in", "Eiffel Tower in", "is The Eiffel Tower in")
     assert found.to_frame()["index"].tolist() == [WRITTEN.index]
 
 

@@ -8,8 +8,10 @@ import torch
 from spoken import spoken_fact
 from tiny import CONFIGS, random_tokens, tiny
 
-from interp.analyses.ffn_values import memories_read, memory_names, memory_number
+from interp.analyses.ffn_values import memories_read
 from interp.analyses.memories import Memories, ffn_memories
+from interp.analyses.neurons import Neuron as Named
+from interp.analyses.neurons import memory_of
 from interp.analyses.sub_updates import points_read, sub_updates
 from interp.analyses.value_tokens import value_tokens
 from interp.errors import PointError, UsageError
@@ -139,6 +141,23 @@ class TestExperts:
             np.testing.assert_allclose(found["coefficient"][0][own], post, rtol=1e-9)
         assert sum("shared" in name for name in found["name"][0]) == 26
 
+    def test_names_of_neurons_are_those_that_neurons_are_read_by(self) -> None:
+        model, tokens = tiny(self.CONFIG), random_tokens(self.CONFIG, 1, 5)
+        found = ffn_memories(model, tokens, layer=2, top_k=70)
+        for name, neuron in zip(found["name"][0].tolist(), found["neuron"][0].tolist(), strict=True):
+            assert (str(Named.parse(name)), Named.parse(name).index) == (name, neuron)
+
+    def test_the_shared_expert_has_values_of_its_own_behind_those_of_the_others(self) -> None:
+        model = tiny(self.CONFIG)
+        found = value_tokens(model, layer=1, neurons=memory_of(self.CONFIG, Named.parse("1.shared.25")), top_k=2)
+        value = model.weights()["blocks.1.mlp.shared.W_out"][25]
+        scores = (value * model.weights()["ln_final.w"]) @ model.W_U
+        assert found.axes["neuron"] == ("shared.25",)
+        assert "1.shared.25" in found.summary()[1]
+        assert found["top_id"][0].tolist() == scores.topk(2).indices.tolist()
+        np.testing.assert_allclose(found["value_norm"], float(value.norm()), rtol=1e-6)
+        assert len(value_tokens(model, layer=1, top_k=1).axes["neuron"]) == 7 * 22 + 26
+
     def test_values_of_experts_count_expert_by_expert(self) -> None:
         model = tiny(self.CONFIG)
         width = self.CONFIG.moe.d_expert if self.CONFIG.moe else 0
@@ -146,23 +165,6 @@ class TestExperts:
         scores = (model.weights()["blocks.0.mlp.W_out"][3, 4] * model.weights()["ln_final.w"]) @ model.W_U
         assert found.axes["neuron"] == ("3.4",)
         assert found["top_id"][0].tolist() == scores.topk(2).indices.tolist()
-
-
-@pytest.mark.parametrize(
-    ("config", "name", "memory"), [("grouped_query", (1, 7), 7), ("moe_top2", (2, 3, 4), 70), ("ungated", (0, 43), 43)]
-)
-def test_a_name_says_which_memory_is_meant(config: str, name: tuple[int, ...], memory: int) -> None:
-    model = tiny(CONFIGS[config])
-    assert memory_number(model, name) == (name[0], memory)
-    assert [str(each) for each in memory_names(model, name[0], [memory])] == [".".join(map(str, name[1:]))]
-
-
-@pytest.mark.parametrize(
-    ("name", "message"), [((0, 1), "layer.expert.neuron"), ((0, 7, 1), "the experts"), ((0, 6, 22), "the neurons")]
-)
-def test_a_name_without_a_memory_is_refused(name: tuple[int, ...], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        memory_number(tiny(CONFIGS["moe_top2"]), name)
 
 
 def test_values_of_all_neurons_do_not_depend_on_the_block() -> None:

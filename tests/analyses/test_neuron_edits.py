@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 import torch
+from spoken import with_words
 
 from interp.analyses import edited_texts
 from interp.analyses.fact_data import bundled_facts
-from interp.analyses.fact_texts import GROUPS, Question, fact_texts, members
+from interp.analyses.fact_texts import GROUPS, Question, as_batch, fact_texts, members
 from interp.analyses.group_effects import by_group
 from interp.analyses.knowledge_neurons import knowledge_neurons
+from interp.analyses.neuron_changes import mean_coefficients, neuron_edits
 from interp.analyses.neuron_edits import NeuronEdits, continuations, edit_neurons
-from interp.analyses.neurons import Neuron, neuron_edits
+from interp.analyses.neurons import Neuron, neurons_of
 from interp.analyses.suppression import in_turns, peers_of, suppression_study
 from interp.errors import UsageError
 from interp.facts import Fact
@@ -69,10 +71,10 @@ def test_amplifying_raises_the_fact_and_nothing_else(edited: NeuronEdits) -> Non
     assert float(edited.at("effect", change="x2", group="same relation")) == 0
 
 
-def test_the_mean_is_that_over_all_real_tokens_of_all_texts(memory: "Transformer") -> None:
+def test_the_mean_is_that_over_all_tokens_of_all_texts_but_the_prefix(memory: "Transformer") -> None:
     texts, _ = fact_texts(memory, map(Question.of, (EIFFEL, replace(NEEDLE, paraphrases=()), TOWER)))
     name = f"blocks.{WRITTEN.layer}.mlp.hook_post"
-    each = [memory.run_with_cache(torch.tensor([text.ids]), [name])[1][name][0, :, WRITTEN.index] for text in texts]
+    each = [memory.run_with_cache(torch.tensor([text.ids]), [name])[1][name][0, 1:, WRITTEN.index] for text in texts]
     mean = float(torch.cat(each).mean())
     assert mean > 0.1
     found = edit_neurons(memory, FACTS, [WRITTEN], changes=("mean", f"={mean}"), controls=1)
@@ -117,6 +119,27 @@ def test_how_many_texts_are_read_at_once_changes_nothing(
     np.testing.assert_allclose(again["probability"], edited["probability"], rtol=1e-5)
     assert again["said"].tolist() == edited["said"].tolist()
     assert told == [(24, 60), (48, 60), (60, 60)]  # 3 changes of 4 sets in 5 texts
+
+
+@pytest.mark.parametrize("change", ["zero", "mean", "=1.5"])
+def test_neurons_of_experts_and_of_the_shared_one_are_edited_as_in_runs_with_hooks(change: str) -> None:
+    model = with_words("moe_shared_gated")
+    tokens = model.to_tokens(EIFFEL.prompt)
+    _, cache = model.run_with_cache(tokens, "blocks.1.mlp.hook_expert_indices", positions=[-1])
+    neurons = neurons_of(model, ["1.shared.3", "1.shared.25", f"1.{int(cache['expert_indices', 1][0, 0, 0])}.7"])
+    found = edit_neurons(model, FACTS, neurons, changes=[change], controls=2)
+    assert {Neuron.parse(name).expert for name in str(found["control_neurons"][0, 0]).split(", ")} == {
+        each.expert for each in neurons
+    }
+    texts, _ = fact_texts(model, map(Question.of, FACTS))
+    batch, mask = as_batch(model.tokenizer, [text for text in texts if text.text in set(found["prompt"])])
+    means = mean_coefficients(model, batch, neurons, mask=mask)
+    hooks = neuron_edits(neurons, change, means=means)
+    for place, prompt in enumerate(found["prompt"].tolist()):
+        logits = model.run_with_hooks(model.to_tokens(prompt), hooks)[0, -1]
+        answer = next(text.answer for text in texts if text.text == prompt)
+        assert float(found["probability"][0, 0, place]) == pytest.approx(float(logits.softmax(-1)[answer]), rel=1e-4)
+    assert not np.allclose(found["probability"][0, 0], found["base_probability"], rtol=1e-3)
 
 
 def test_the_last_token_alone_can_be_edited(memory: "Transformer") -> None:

@@ -12,9 +12,11 @@ from tiny import CONFIGS, tiny
 
 from interp.analyses.documents import Document
 from interp.analyses.extremes import FIRST, Extremes
-from interp.analyses.pieces import pieces_of
-from interp.analyses.triggers import find_triggers
-from interp.errors import UsageError
+from interp.analyses.neurons import memory_count
+from interp.analyses.pieces import Batch, pieces_of
+from interp.analyses.trigger_search import Search, search_bytes
+from interp.analyses.triggers import Triggers, find_triggers
+from interp.errors import BudgetError, UsageError
 from interp.models.circuits import Neuron, OneFact
 from interp.models.config import ModelConfig
 from interp.models.constructed import one_fact_memory
@@ -23,7 +25,6 @@ from interp.results import Result
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from interp.analyses.triggers import Triggers
     from interp.models.transformer import Transformer
 
 RAW = {"prefix": "none", "length": 20}
@@ -43,7 +44,7 @@ def coefficients(model: "Transformer", rows: list[list[int]], layer: int, length
         count = -(-len(row) // length)
         cuts = [part * len(row) // count for part in range(count + 1)]
         for start, stop in pairwise(cuts):
-            _, cache = model.run_with_cache(torch.tensor([row[start:stop]]))
+            _, cache = model.run_with_cache(torch.tensor([row[start:stop]]), "blocks.*.mlp.*")
             post = cache["mlp.post", layer][0]
             if post.dim() == 3:
                 assert model.config.moe is not None
@@ -51,11 +52,13 @@ def coefficients(model: "Transformer", rows: list[list[int]], layer: int, length
                 chosen = cache["mlp.expert_indices", layer][0]
                 every[torch.arange(len(post))[:, None], chosen] = post
                 post = every.flatten(1)
+                if model.config.moe.d_shared is not None:
+                    post = torch.cat([post, cache[f"blocks.{layer}.mlp.shared.hook_post"][0]], 1)
             found.append(post)
     return torch.cat(found)
 
 
-@pytest.mark.parametrize("name", ["grouped_query", "ungated", "relu", "moe_top2", "sandwich_norm"])
+@pytest.mark.parametrize("name", ["grouped_query", "ungated", "relu", "moe_top2", "moe_shared_gated", "sandwich_norm"])
 def test_the_places_are_those_of_a_search_by_brute_force(name: str) -> None:
     model = tiny(CONFIGS[name], dtype=torch.float64)
     rows = texts(model.config)
@@ -73,7 +76,9 @@ def test_the_places_are_those_of_a_search_by_brute_force(name: str) -> None:
             there = ~np.isnan(expected)
             assert (places[there] == order.numpy()[there]).all()
             assert (found.at("in_document", **cells)[~there] == -1).all()
-            assert (found.at("context_id", **cells)[..., -1][there] == stream[places[there]]).all()
+            assert (found.context_ids(**cells)[..., -1][there] == stream[places[there]]).all()
+            assert (found.context_ids(**cells)[~there] == -1).all()
+            assert (found.next_ids(**cells)[~there] == -1).all()
 
 
 def test_both_signs_are_triggers_of_a_gated_neuron_and_the_gate_alone_would_miss_them() -> None:
@@ -94,19 +99,19 @@ def test_the_size_of_a_batch_changes_nothing() -> None:
     alone, together = (
         find_triggers(model, texts(model.config), layers=[0, 1], top_k=5, max_bytes=size, **RAW) for size in (1, 2**28)
     )
-    for name in ("in_document", "at_token", "next_id", "context_id"):
+    for name in ("in_document", "at_token"):
         assert np.array_equal(alone[name], together[name])
     np.testing.assert_allclose(alone["coefficient"], together["coefficient"], rtol=1e-9)
 
 
 def test_chosen_neurons_are_those_of_the_whole_search() -> None:
-    for name, chosen in (("grouped_query", [40, 3]), ("moe_top2", [153, 0, 22])):
+    for name, chosen in (("grouped_query", [40, 3]), ("moe_top2", [153, 0, 22]), ("moe_shared_gated", [179, 0, 154])):
         model = tiny(CONFIGS[name])
         rows = texts(model.config)
         some, every = (find_triggers(model, rows, layers=2, neurons=which, **RAW) for which in (chosen, None))
         np.testing.assert_allclose(some["coefficient"], every["coefficient"][:, chosen], rtol=1e-5, atol=1e-6)
         assert some["memory"].tolist() == chosen
-    assert some.axes["neuron"] == ("6.21", "0.0", "1.0")
+    assert some.axes["neuron"] == ("shared.25", "0.0", "shared.0")
 
 
 class TestExtremes:
@@ -165,14 +170,14 @@ class TestAFactWrittenByHand:
         found = self.search(top_k=3, length=2)  # The Eiffel | Tower is | …, and Eiffel | Tower Paris | …
         assert found.at("coefficient", layer=0, neuron=5, end="largest").tolist() == [1, 1, 0]
         assert list(found["at_token"][0, 5, 0, :2]) == [9, 6]
-        assert (found.at("context_id", place=-2) == -1).all()
+        assert (found.context_ids()[..., :-2] == -1).all()
 
     def test_the_prefix_is_no_place(self) -> None:
         model = one_fact_memory(self.FACT)
         model.weights()["blocks.0.mlp.W_in"][self.FACT.spaces["token"].start + 0, 5] = 9  # fires at the separator
         found = find_triggers(model, self.DOCUMENTS, layers=0, top_k=3, length=31)
         assert found["coefficient"].max() == 1
-        assert (found["context_id"] != 0).all()
+        assert (found.context_ids() != 0).all()
 
     def test_a_document_that_opens_with_the_separator_gets_no_second_one(self) -> None:
         opened = [Document(each.name, "<|endoftext|>" + each.text) for each in self.DOCUMENTS]
@@ -228,6 +233,52 @@ def test_layers_of_different_widths_are_searched_apart() -> None:
     with pytest.raises(UsageError, match="one kind at a time"):
         find_triggers(model, texts(model.config), **RAW)
     assert find_triggers(model, texts(model.config), layers=[0, 2], **RAW)["coefficient"].shape == (2, 44, 2, 20)
+
+
+@pytest.mark.parametrize(("name", "layers"), [("grouped_query", [0, 2]), ("moe_shared_gated", [1])])
+def test_what_a_search_holds_is_known_beforehand_and_does_not_grow_with_the_corpus(
+    name: str, layers: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Places and values, nothing of the contexts, of however many tokens: counted on the arrays themselves."""
+    model, held = tiny(CONFIGS[name]), []
+    read = Search.read
+
+    def counted(search: Search, batch: Batch) -> None:
+        read(search, batch)
+        held.append(search.nbytes)
+
+    monkeypatch.setattr(Search, "read", counted)
+    for lengths in ((31, 7), (31, 7, 20, 45, 60, 200)):
+        found = find_triggers(
+            model, texts(model.config, lengths), layers=layers, top_k=5, context=12, max_bytes=1, **RAW
+        )
+        cells = found["coefficient"].size
+        assert set(held) == {12 * cells}
+        stated = search_bytes(model, len(layers), memory_count(model.config, layers[0]), 5)
+        back = sum(found[each].nbytes for each in found.arrays if "rank" in found.named(each).axes)
+        assert 12 * cells + back == stated == found.settings["bytes_held"]
+
+
+def test_more_places_than_the_budget_has_room_for_are_refused_before_anything_runs() -> None:
+    model = tiny()
+    needed = search_bytes(model, 3, 44, 20)
+    rows = texts(model.config)
+    assert find_triggers(model, rows, budget=needed, **RAW)["coefficient"].shape == (3, 44, 2, 20)
+    with pytest.raises(BudgetError, match=f"The 40 places of 132 neurons take {needed:,} bytes"):
+        find_triggers(model, [[10**6]], budget=needed - 1, **RAW)  # no such token: it is never read
+
+
+def test_contexts_of_a_saved_result_are_cut_from_the_texts_that_it_holds(tmp_path: "Path") -> None:
+    model = tiny()
+    rows = texts(model.config, (31, 7, 5000))
+    found = find_triggers(model, rows, layers=1, top_k=3, context=4, **RAW)
+    assert found["token_id"].shape == (2, 4096)
+    again = Triggers.load(found.save(tmp_path / "it"))
+    assert np.array_equal(again.context_ids(), found.context_ids())
+    assert again.context(1, 5) == found.context(1, 5)
+    document, place = int(found["in_document"][0, 5, 0, 0]), int(found["at_token"][0, 5, 0, 0])
+    assert found.context(1, 5)[0].endswith(str(rows[document][place]))
+    assert found.following(1, 5)[0] == "".join(map(str, rows[document][place + 1 : place + 2]))
 
 
 def test_progress_counts_tokens_and_a_result_is_saved_and_shown(tmp_path: "Path") -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from spoken import with_words
 
 import interp
 from interp.apps.cli import main
@@ -55,6 +56,14 @@ def loaded(smollm2: "Transformer", monkeypatch: pytest.MonkeyPatch) -> "Transfor
 def memory(monkeypatch: pytest.MonkeyPatch) -> "Transformer":
     """Commands get the memory written by hand, whatever they ask for."""
     model = one_fact_memory()
+    monkeypatch.setattr(interp, "load", lambda *_, **__: model, raising=False)
+    return model
+
+
+@pytest.fixture
+def mixture(monkeypatch: pytest.MonkeyPatch) -> "Transformer":
+    """Commands get a tiny random mixture of experts with a shared one, whatever they ask for."""
+    model = with_words("moe_shared_gated")
     monkeypatch.setattr(interp, "load", lambda *_, **__: model, raising=False)
     return model
 

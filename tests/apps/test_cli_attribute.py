@@ -37,6 +37,17 @@ def test_json_holds_every_part(run: Run) -> None:
     assert document["settings"]["by"] == "source"
 
 
+@pytest.mark.usefixtures("mixture")
+def test_by_neuron_a_mixture_of_experts_is_taken_apart_too(run: Run) -> None:
+    code, printed, _ = run(
+        "attribute", "The Eiffel Tower is in", "--answer", " Paris", "--by", "neuron", "--json", "-q"
+    )
+    parts = {row["part"]: row for row in json.loads(printed)["table"]}
+    assert code == 0
+    assert parts["neuron 1.shared.25"]["part_expert"] == -2
+    assert sum(name.startswith("neuron 1.") for name in parts) == 2 * 22 + 26  # the two chosen, and the shared one
+
+
 @pytest.mark.usefixtures("loaded")
 def test_facts_of_a_file_are_averaged(run: Run, tmp_path: Path) -> None:
     known = [("France", "Paris"), ("Italy", "Rome"), ("Germany", "Rome")]

@@ -53,6 +53,29 @@ def test_a_neuron_shows_its_words_and_the_texts_it_fires_for(run: Run, notes: st
     assert len(told["results"]["value-tokens"]["table"]) == 10
 
 
+@pytest.mark.usefixtures("mixture")
+@pytest.mark.parametrize(("neuron", "within"), [("1.shared.25", "shared.25"), ("1.6.21", "6.21")])
+def test_a_neuron_of_an_expert_or_of_the_shared_one_is_named_and_shown_as_it_was_asked_for(
+    run: Run, tmp_path: Path, neuron: str, within: str
+) -> None:
+    (tmp_path / "notes.txt").write_text("The Eiffel Tower is in Paris The Space Needle is in Seattle")
+    words = ("memories", "--neuron", neuron, "--documents", str(tmp_path / "notes.txt"), "--top", "2", "-q")
+    code, printed, _ = run(*words, "--out", str(tmp_path / "out"))
+    assert code == 0
+    assert printed.startswith(f"Neuron {neuron}\n")
+    assert Triggers.load(tmp_path / "out/triggers").axes["neuron"] == (within,)
+    assert ValueTokens.load(tmp_path / "out/value-tokens").axes["neuron"] == (within,)
+
+
+@pytest.mark.usefixtures("mixture")
+def test_a_neuron_that_a_prompt_shows_can_be_asked_for_by_that_name(run: Run) -> None:
+    printed = run("memories", "The Eiffel Tower is in", "--layer", "1", "--top", "70", "--json", "-q")[1]
+    names = [row["name"] for row in json.loads(printed)["table"]]
+    shared = next(name for name in names if "shared" in name)
+    for name in (shared, names[0]):
+        assert run("memories", "--neuron", name, "--top", "1", "-q")[0] == 0
+
+
 @pytest.mark.usefixtures("loaded")
 def test_facts_are_read_at_both_tokens_and_the_unknown_ones_left_out(run: Run, tmp_path: Path) -> None:
     facts = [
@@ -79,6 +102,7 @@ def test_facts_are_read_at_both_tokens_and_the_unknown_ones_left_out(run: Run, t
         (("",), "The text is empty"),
         (("--neuron", "12"), "expected layer.neuron"),
         (("--neuron", "a.b"), "expected layer.neuron"),
+        (("--neuron", "1.common.2"), "layer.shared.neuron"),
         ((PROMPT, "--documents", "x.txt"), "give --neuron too"),
         ((PROMPT, "--relation", "capital"), "give --facts too"),
         (("--neuron", "1.2", "--layer", "0"), "--layer belongs to a PROMPT or --facts"),
@@ -98,7 +122,12 @@ def test_what_cannot_be_asked_is_refused_before_a_model_is_loaded(
 @pytest.mark.usefixtures("loaded")
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("30.1", "30 lies outside"), ("3.1536", "1536 lies outside"), ("3.1.2", "expected layer.neuron")],
+    [
+        ("30.1", "layers go from 0 to 29"),
+        ("3.1536", "one dense FFN of 1536 neurons"),
+        ("3.1.2", "named layer.neuron"),
+        ("3.shared.2", "named layer.neuron"),
+    ],
 )
 def test_a_neuron_that_does_not_exist_is_refused(run: Run, name: str, message: str) -> None:
     code, _, complaint = run("memories", "--neuron", name)
