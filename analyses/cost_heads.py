@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from interp.analyses.cost_asked import Asked
+from interp.analyses.cost_asked import Asked, Item
 from interp.analyses.cost_parts import Costing, Work
 
 NAMES = 80
@@ -30,6 +30,22 @@ def patterns(costing: Costing, length: int, texts: int) -> Work:
     before = costing.up_to(c.n_layers - 1).forward(length, texts, read=0) if c.n_layers > 1 else Work()
     pattern = texts * c.n_heads * length**2 * costing.itemsize
     return before + Work(texts, costing.product(last, joint * c.d_model).steps, pattern)
+
+
+def attention(costing: Costing, asked: Asked) -> Work:
+    """One text an item, or two of one length where `other` is named; maps of a layer at a time, in seven copies."""
+    texts = 2 if asked.settings.get("other") else 1
+
+    def one(item: Item) -> Work:
+        c, work = costing.config, patterns(costing, item.length, texts)
+        return Work(work.cells, work.steps, 7 * texts * c.n_heads * item.length**2 * costing.itemsize)
+
+    return asked.each(one)
+
+
+def head_attention(costing: Costing, asked: Asked) -> Work:
+    """The same as far as the head's layer; the last one is thought of, which costs the most."""
+    return attention(costing, asked)
 
 
 def atlas(costing: Costing, asked: Asked) -> Work:

@@ -91,6 +91,20 @@ def ablation(costing: Costing, asked: Asked) -> Work:
     return asked.each(one)
 
 
+def local_ablation(costing: Costing, asked: Asked) -> Work:
+    """Heads taken away from each text together, beside others, every token read; and what is said with all of them."""
+    named = asked.settings.get("heads", ["0.0"])
+    runs = _sets(costing, asked, {"the heads": _components(named)}, 8)
+
+    def one(item: Item) -> Work:
+        cells = [Alike(1, join, 0) for join in runs]
+        read = costing.forward(item.length, read=1) + base_run(costing, item.length)
+        vocabulary = costing.unembed(len(runs) * item.length, asked.number("budget", BUDGET))
+        return read + _swept(costing, asked, item, cells, ()) + vocabulary
+
+    return asked.each(one)
+
+
 def head_ablation(costing: Costing, asked: Asked) -> Work:
     """Heads taken away alone and together, each set beside others of its layers, from random texts."""
     heads = _components(asked.settings.get("heads", ["0.0"]))

@@ -15,6 +15,8 @@ COSTS: Mapping[str, Callable[[Costing, Asked], Work]] = {
     "fact-attribution": cost_texts.fact_attribution,
     "induction": cost_heads.induction,
     "atlas": cost_heads.atlas,
+    "attention": cost_heads.attention,
+    "head-attention": cost_heads.head_attention,
     "copying": cost_heads.copying,
     "repeat-loss": cost_heads.repeat_loss,
     "in-context": cost_heads.in_context,
@@ -40,5 +42,6 @@ COSTS: Mapping[str, Callable[[Costing, Asked], Work]] = {
     "patching": cost_sweeps.patching,
     "attribution-patching": cost_sweeps.attribution_patching,
     "ablation": cost_removals.ablation,
+    "local-ablation": cost_removals.local_ablation,
 }
 """By the name of the analysis; lengths are those of its items."""

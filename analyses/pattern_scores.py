@@ -16,7 +16,7 @@ and Induction Heads (arXiv 2209.11895).
 What it does NOT tell: anything of what is done with what was looked at.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -106,21 +106,24 @@ def reduced_patterns(
     tokens: Int[Tensor, "batch pos"],
     reduce: Callable[[Float[Tensor, "batch head query_pos key_pos"]], Float[Tensor, "..."]],
     mask: Bool[Tensor, "batch pos"] | None = None,
+    layers: Sequence[int] | None = None,
 ) -> list[Float[Tensor, "..."]]:
-    """What `reduce` makes of each layer's pattern, which is let go before the next is made.
+    """What `reduce` makes of the pattern of each layer, or of these, which is let go before the next is made.
 
-    The forward pass ends at the last pattern. Raises `UsageError` where a layer has none.
+    The forward pass ends at the last of them. Raises `UsageError` where a layer of the model has none.
     """
     check_attention(model)
+    names = [
+        f"blocks.{layer}.attn.hook_pattern" for layer in (range(model.config.n_layers) if layers is None else layers)
+    ]
     found: list[Tensor] = []
 
     def keep(pattern: Tensor, point: HookPoint) -> Tensor:
         found.append(reduce(pattern))
-        if len(found) == model.config.n_layers:
+        if len(found) == len(names):
             raise _LastPattern
         return pattern
 
-    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(model.config.n_layers)]
     with recorders_active(keep, names), suppress(_LastPattern):
         model(tokens, mask)
     return found

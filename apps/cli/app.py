@@ -14,6 +14,7 @@ import typer
 
 import interp
 from interp.apps.cli import (
+    attention,
     attribute,
     dashboard,
     demo,
@@ -44,6 +45,7 @@ Examples:
   interp generate "Once upon a time" --max-new-tokens 40
   interp induction --top 5 --json
   interp heads --sort agreement
+  interp attention "The Eiffel Tower is located in the city of" --head 23.4
   interp trace "The Eiffel Tower is located in the city of" --subject "The Eiffel Tower"
   interp attribute "The capital of France is" --answer " Paris" --foil " London"
   interp memories "The capital of France is" --top 5
@@ -86,6 +88,9 @@ app.command("induction", epilog=induction.EPILOG, short_help="Induction heads, a
     induction.induction
 )
 app.command("heads", epilog=heads.EPILOG, short_help="What every attention head looks at.")(heads.heads)
+app.command("attention", epilog=attention.EPILOG, short_help="Where heads look in a text, and what they do there.")(
+    attention.attention
+)
 app.command("attribute", epilog=attribute.EPILOG, short_help="What every part wrote for an answer.")(
     attribute.attribute
 )

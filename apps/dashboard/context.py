@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from interp.apps.dashboard import address, controls, states
-from interp.apps.dashboard.page import Page
+from interp.apps.dashboard.page import MAIN, Page
 from interp.apps.dashboard.shelf import Chosen
 from interp.apps.dashboard.store import Results
 
@@ -45,6 +45,11 @@ class Context:
         assert self.loaded is not None, "a page that shows without a model says needs_model=False"
         return self.loaded
 
+    @property
+    def shown_values(self) -> dict[str, Any]:
+        """The values that belong to what is shown: inputs that were changed since are still those of the results."""
+        return {**self.values, **address.asked(self.page).get(MAIN, {})}
+
     def control(self, name: str, low: float | None = None, high: float | None = None) -> Any:
         """Draw the widget of a view parameter here; its value. A value outside `low` to `high` is said, and mended."""
         parameter = self.page.parameter(name)
@@ -73,14 +78,23 @@ class Context:
         self.figures[name] = figure
         draw(f"{self.page.key}.{name}", figure, alt)
 
-    def heatmap(self, name: str, grid: "Grid", alt: str, *, beside: Sequence[str] = ()) -> tuple[int, int]:
+    def heatmap(
+        self,
+        name: str,
+        grid: "Grid",
+        alt: str,
+        *,
+        beside: Sequence[str] = (),
+        at: tuple[int, int] | None = None,
+    ) -> tuple[int, int]:
         """A heat map in which a cell can be chosen, by a click or in the number inputs above it: (row, column).
 
-        `beside` are further view parameters whose widgets stand with those.
+        `beside` are further view parameters whose widgets stand with those. A map of the same cells as one before it
+        gets no inputs of its own: `at` is the cell that the first one returned.
         """
         from interp.apps.dashboard.heatmaps import heatmap
 
-        return heatmap(self, name, grid, alt, beside)
+        return heatmap(self, name, grid, alt, beside, at)
 
     def table(self, name: str, frame: "pandas.DataFrame", *, shown: Sequence[str] | None = None) -> None:
         """A table; it can be exported under its name."""
@@ -94,17 +108,18 @@ class Context:
     def further(self, name: str, *, button: str | None = None) -> Results | None:
         """Further work of the page: what it found, or None while its state is drawn here.
 
-        Work that is not automatic is asked for with `button`.
+        Work that is not automatic is asked for with `button`. It belongs to the results that are shown: their inputs
+        are its own, whatever was changed since.
         """
         work = self.page.work(name)
-        wanted = address.asked(self.page)
+        wanted, values = address.asked(self.page), self.shown_values
         if not work.automatic and name not in wanted:
             key = f"_ask.{self.page.key}.{name}"
             if not st.button(button or work.label, key=key):
                 return None
-            wanted[name] = self.page.inputs(work, self.values)
+            wanted[name] = self.page.inputs(work, values)
             st.rerun()
-        return states.present(self.page, work, self.model, self.values)
+        return states.present(self.page, work, self.model, values)
 
     def expected(self) -> str:
         """What the page's computation will take with these values, in words; nothing where that cannot be told."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import streamlit as st
 
-from interp.apps.dashboard import address, look
+from interp.apps.dashboard import address, look, pictures
 from interp.apps.dashboard.figures import config
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ class Grid:
 
     `row_start` and `column_start` are the parameters' values at the first row and column. `signed` values get a scale
     around 0, others one between `bounds` (default: 0 and the largest); `log` draws the logarithm of what is at least 1.
-    `texts` stand in the cells, `details` when hovering. `upwards` puts the first row below.
+    `texts` stand in the cells, `details` when hovering. `upwards` puts the first row below. `pictures` [row, column,
+    down, across] are drawn in the cells instead of a colour, a cell `row_pixels` high; `bands` of rows are framed.
     """
 
     values: np.ndarray
@@ -52,6 +53,9 @@ class Grid:
     details: np.ndarray | None = None
     upwards: bool = True
     form: str = ".4f"
+    pictures: np.ndarray | None = None
+    bands: Sequence[tuple[int, int, str]] = ()
+    row_pixels: int = ROW_PIXELS
 
 
 @dataclass(frozen=True)
@@ -84,13 +88,16 @@ def summed_up(values: np.ndarray, most: int = MOST_CELLS) -> Drawn:
     return Drawn(chosen, source_rows, source_columns, (high, wide))
 
 
-def heatmap(context: "Context", name: str, grid: Grid, alt: str, beside: Sequence[str] = ()) -> tuple[int, int]:
-    """Draw the map with its number inputs; the chosen cell (row, column), counted from 0."""
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        for other in beside:
-            context.control(other)
-        row = _place(context, grid.row, grid.row_start, grid.values.shape[0])
-        column = _place(context, grid.column, grid.column_start, grid.values.shape[1])
+def heatmap(
+    context: "Context",
+    name: str,
+    grid: Grid,
+    alt: str,
+    beside: Sequence[str] = (),
+    at: tuple[int, int] | None = None,
+) -> tuple[int, int]:
+    """Draw the map with its number inputs, unless the cell stands `at` a place already; the chosen cell, from 0."""
+    row, column = at or _inputs(context, grid, beside)
     drawn = summed_up(grid.values)
     context.figures[name] = figure(grid, drawn, None, of="light")
     shown = figure(grid, drawn, (row, column), of=look.theme())
@@ -115,9 +122,19 @@ def heatmap(context: "Context", name: str, grid: Grid, alt: str, beside: Sequenc
     return row, column
 
 
+def _inputs(context: "Context", grid: Grid, beside: Sequence[str]) -> tuple[int, int]:
+    """The number inputs of the chosen cell, other view parameters before them."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        for other in beside:
+            context.control(other)
+        row = _place(context, grid.row, grid.row_start, grid.values.shape[0])
+        return row, _place(context, grid.column, grid.column_start, grid.values.shape[1])
+
+
 def _place(context: "Context", name: str, start: int, count: int) -> int:
     """Where the parameter's value lies on its axis; where that begins at 0, negative values count from the end."""
-    value = int(context.control(name, start if start else -count, start + count - 1))
+    from_end = start == 0 and (context.page.parameter(name).low or 0) < 0
+    value = int(context.control(name, -count if from_end else start, start + count - 1))
     return value + count if start == 0 and value < 0 else value - start
 
 
@@ -138,11 +155,13 @@ def figure(grid: Grid, drawn: Drawn, chosen: tuple[int, int] | None, *, of: str)
     from plotly.graph_objects import Figure
 
     small = drawn.values.size <= MOST_TEXTS and drawn.block == (1, 1)
-    made = Figure([_cells(grid, drawn, of, small), _markers(grid, drawn)])
+    pictured = grid.pictures is not None and drawn.block == (1, 1)
+    cells = pictures.trace(grid, grid.pictures, of) if pictured else _cells(grid, drawn, of, small)
+    made = Figure([cells, _markers(grid, drawn)])
     down, across = drawn.values.shape
     made.update_layout(
         margin={"l": 10, "r": 10, "t": 10, "b": 10},
-        height=110 + ROW_PIXELS * min(max(down, 6), 44),
+        height=110 + grid.row_pixels * min(max(down, 6), 44),
         hovermode="closest",
         hoverdistance=-1,
         dragmode=False,
@@ -155,6 +174,8 @@ def figure(grid: Grid, drawn: Drawn, chosen: tuple[int, int] | None, *, of: str)
     made.update_yaxes(**_ticks(grid.rows, high, down), title_text=grid.row_title)
     made.update_xaxes(range=[-0.5, across - 0.5])
     made.update_yaxes(range=[-0.5, down - 0.5] if grid.upwards else [down - 0.5, -0.5])
+    if pictured:
+        pictures.part(made, down, across, grid.bands, of)
     if chosen is not None:
         made.add_shape(**_frame(chosen[0] // high, chosen[1] // wide, look.OUTLINE[of]))
     return made
@@ -240,7 +261,8 @@ def _words(grid: Grid, cell: tuple[int, int]) -> str:
 
     row, column = cell
     lines = [f"{grid.row_title} {visible(str(grid.rows[row]))}, {visible(str(grid.columns[column]))}"]
-    lines.append(f"{grid.metric} {format(float(grid.values[cell]), grid.form)}")
+    value = float(grid.values[cell])
+    lines.append(f"{grid.metric} {'has no value' if value != value else format(value, grid.form)}")
     if grid.details is not None:
         lines.append(visible(str(grid.details[cell])))
     return "<br>".join(lines)

@@ -63,6 +63,7 @@ class Job:
     watchers: dict[str, float] = field(default_factory=dict)  # session → when it last asked
     left: set[str] = field(default_factory=set)  # sessions that no longer want it, while others do
     place: int = 0  # how many wait before it
+    ending: threading.Event = field(default_factory=threading.Event)
 
     @property
     def over(self) -> bool:
@@ -78,6 +79,12 @@ class Job:
     def seconds_left(self) -> float | None:
         """An estimate from the steps done so far; None before the first."""
         return None if not self.done or self.total < self.done else self.seconds * (self.total - self.done) / self.done
+
+    def ended_soon(self, seconds: float) -> bool:
+        """Whether a job that has just begun is over after so long at most; an older one is not waited for."""
+        if not self.over and time.time() - self.created < seconds:
+            self.ending.wait(seconds)
+        return self.over
 
     def where(self) -> str:
         """The place in the code at which an error arose, for those who report it."""
@@ -212,6 +219,7 @@ class Jobs:
         job.work = None
         job.ended = time.time()
         job.state = state
+        job.ending.set()
 
     def _forget(self) -> None:
         over = [key for key, job in self._jobs.items() if job.over]

@@ -43,6 +43,7 @@ SIGNED = {
 }
 """Orange below, blue above, the colour of the page at 0: apart for red-green and blue-yellow blindness alike."""
 OUTLINE = {"light": "#111111", "dark": "#ffffff"}
+BAND = {"light": "#5b6370", "dark": "#a8b3c2"}
 
 
 def theme() -> str:

@@ -31,7 +31,8 @@ class Work:
     """One computation of a page: a job, found again by its content.
 
     `needs` are the parameters that it depends on (default: all that are not `view`). `automatic` work starts by itself
-    when the page has what it needs; other work waits to be asked for. `cost` is asked before it starts.
+    when the page has what it needs; other work waits to be asked for. `cost` is asked before it starts. Work that is
+    not `recorded` is kept in memory alone: what is made anew in no time, at every click, need not fill the disk.
     """
 
     name: str
@@ -40,14 +41,16 @@ class Work:
     needs: tuple[str, ...] | None = None
     automatic: bool = False
     cost: Callable[["Transformer", Values], Cost] | None = None
+    recorded: bool = True
 
 
 @dataclass(frozen=True)
 class Page:
     """One page. See docs/dashboard.md for how to write one.
 
-    `compute` makes the results that `show` draws; a page without it shows what needs no computation, or only what
-    `further` work makes. `command` gives the words of a command, `python` the lines of a program (in which `model` is
+    `preview` draws below the inputs, before anything is computed, what they come to: how a text is cut into tokens,
+    what the computation will take; it must be quick. `compute` makes the results that `show` draws; a page without it
+    shows what needs no computation, or only what `further` work makes. `command` gives the words of a command, `python` the lines of a program (in which `model` is
     loaded), that lead to the same numbers.
     """
 
@@ -63,6 +66,7 @@ class Page:
     python: Callable[[Values, Chosen], str] | None = None
     cost: Callable[["Transformer", Values], Cost] | None = None
     further: tuple[Work, ...] = ()
+    preview: Callable[["Context"], None] | None = None
     empty: str = "Nothing is computed yet."
     needs_model: bool = True
 
@@ -88,4 +92,6 @@ class Page:
 
     def missing(self, values: Values) -> list[Parameter]:
         """Texts that are needed and empty."""
-        return [parameter for parameter in self.parameters if parameter.needed and not values[parameter.name]]
+        return [
+            parameter for parameter in self.parameters if parameter.is_needed(values) and not values[parameter.name]
+        ]

@@ -28,7 +28,8 @@ class Parameter:
 
     `kind`: a `text` of several lines, a `line`, a `whole` number or `number` between `low` and `high`, one `choice` or
     several `choices` of those listed, a `flag`. A `view` parameter changes what is shown of a result, never the result.
-    A `needed` text may not be empty: without it the page has nothing to compute. `tokens` marks a text that the model
+    A `needed` text may not be empty, always or where a function of all values says so: without it the page has nothing
+    to compute. `tokens` marks a text that the model
     reads, so that results are kept by its tokens. `check` says in words what is wrong with a value, or None.
     """
 
@@ -42,13 +43,17 @@ class Parameter:
     low: float | None = None
     high: float | None = None
     view: bool = False
-    needed: bool = False
+    needed: bool | Callable[[Mapping[str, Any]], bool] = False
     tokens: bool = False
     check: Callable[[Any], str | None] | None = None
 
     def __post_init__(self) -> None:
         assert self.name not in RESERVED, f"{self.name!r} is a word of the address itself"
         assert self.problem(self.default) is None, f"the default of {self.name!r}: {self.problem(self.default)}"
+
+    def is_needed(self, values: Values) -> bool:
+        """Whether these values leave nothing to compute without it."""
+        return self.needed(values) if callable(self.needed) else self.needed
 
     def problem(self, value: Any) -> str | None:
         """What is wrong with a value, in words; None if it can be used."""

@@ -75,6 +75,8 @@ def _body(page: Page, values: dict[str, Any]) -> str:
     if page.needs_model and model is None:
         return "loading"
     context = Context(page, values, chosen, model)
+    if page.preview is not None:
+        page.preview(context)
     results: Results | None = {}
     if page.main is not None:
         assert model is not None, "what computes needs the model"

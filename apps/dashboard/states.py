@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from interp.models.transformer import Transformer
 
 EVERY = 0.4  # seconds between two looks at a job
+AT_ONCE = 0.3  # seconds: work that is done sooner is shown without a look at its progress
 LONG = 30.0  # seconds from which on work is confirmed before it starts
 LARGE = 2 * 2**30  # bytes beside the model, likewise
 LANE_OF_LOADING = "loading"
@@ -104,6 +105,7 @@ def _work_on(page: Page, work: Work, model: "Transformer", inputs: dict[str, Any
         job = _submitted(key, work.label, address.current_model().lane, _computing(page, work, model, inputs, key))
     if job is None:
         return None
+    job.ended_soon(AT_ONCE)
     if job.state == "failed":
         _failed(page, work, inputs, job)
         return None
@@ -129,7 +131,8 @@ def _computing(page: Page, work: Work, model: "Transformer", inputs: dict[str, A
         if results is None:
             results = work.compute(model, inputs, report)
             store.put(key, results)  # first: the page need not wait for the disk
-            store.record(key, name, results, settings)
+            if work.recorded:
+                store.record(key, name, results, settings)
         else:
             store.put(key, results)
 
