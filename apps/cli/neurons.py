@@ -175,7 +175,9 @@ def _one(
     common: Common,
 ) -> None:
     """One fact: its neurons, the answer with and without them, and other facts."""
-    from interp.analyses.neuron_edits import continuations, edit_neurons
+    from interp.analyses.continuations import continuations
+    from interp.analyses.neuron_edits import edit_neurons
+    from interp.analyses.suppression import known_others
     from interp.apps.cli.output import show_token
     from interp.apps.cli.session import deliver, working
 
@@ -186,7 +188,7 @@ def _one(
     with working("Editing them, and random neurons", common) as progress:
         edits = edit_neurons(
             model,
-            [asked, *_others(model, others, asked.answer, common)],
+            [asked, *known_others(model, others, asked.answer, prefix=common.prefix)],
             which,
             changes=changes,
             controls=controls,
@@ -196,25 +198,13 @@ def _one(
         )
         written = continuations(
             model, asked.prompts[0], which, changes=[each for each in changes if each != "mean"], prefix=common.prefix
-        )
+        ).texts
     told = [f"  {name:>10}: {show_token(text)}" for name, text in written.items()]
     parts = [*found.summary()[:-1], f"\nThe strongest {len(which)}: {', '.join(map(str, which))}", *told, ""]
     frame, effects = found.to_frame(), edits.to_frame()
     drawn: list[RenderableType] = [*parts, _effects(edits), f"\n{found.caution}"]
     notes = [f"{name}: {text}" for name, text in written.items()]
     deliver(found, frame, drawn, common, "neurons", {"edits": (edits, effects)}, notes)
-
-
-def _others(model: "Transformer", count: int, answer: str, common: Common) -> "tuple[Fact, ...]":
-    """Known facts of all relations in turn, none with that answer."""
-    from interp.analyses.fact_data import bundled_facts
-    from interp.analyses.fact_filter import filter_facts
-    from interp.analyses.suppression import in_turns
-
-    if count == 0:
-        return ()
-    tried = in_turns([fact for fact in bundled_facts() if fact.answer != answer], 3 * count)
-    return in_turns(filter_facts(model, tried, prefix=common.prefix).known(tried), count)
 
 
 def _effects(result: "NeuronEdits") -> "RenderableType":
