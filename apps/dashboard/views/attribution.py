@@ -1,4 +1,4 @@
-"""Attribution: which parts of the residual stream write an answer's logit, by sublayer, head, source token or neuron."""
+"""Attribution: which parts of the residual stream write an answer's logit: sublayers, heads, source tokens, neurons."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ BY = {
     "neuron": "neurons",
     "expert": "experts",
 }
+METHODS = {"mean": "its mean over the text", "zero": "nothing", "pattern_preserving": "nothing, patterns kept"}
 AT_FIRST = ("sublayer", "head", "source")
 ASKED = ("text", "answer", "foil", "position", "prefix")
 
@@ -36,8 +37,8 @@ PARAMETERS = (
     Parameter("by", "choice", "sublayer", "Parts", choices=tuple(BY), labels=BY, view=True),
     Parameter("layer", "whole", 0, "Layer", low=0, high=999, view=True),
     Parameter("head", "whole", 0, "Head", low=0, high=999, view=True),
-    Parameter("method", "choice", "mean", "In its place", choices=("mean", "zero", "pattern_preserving"), view=True,
-              labels={"mean": "its mean over the text", "zero": "nothing", "pattern_preserving": "nothing, patterns kept"}),
+    Parameter("method", "choice", "mean", "In its place", choices=tuple(METHODS), view=True,
+              labels=METHODS),
     Parameter("controls", "whole", 8, "Other heads", "Of its layer, taken away to compare.", low=1, high=64, view=True),
     Parameter("source_layer", "whole", 0, "Layer read", low=0, high=999, view=True),
     Parameter("source", "whole", 0, "Source position", low=0, high=99_999, view=True),

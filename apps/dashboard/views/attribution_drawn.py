@@ -100,7 +100,7 @@ def sources_of_head(context: Context, found: "Attribution", layer: int, head: in
 
 def head_sources(found: "Attribution", layer: int, head: int) -> np.ndarray:
     """The terms of one head by key position, for an attribution by heads and sources."""
-    starts = f"L{layer}.H{head} "
+    starts = f"L{layer}.H{head}←"
     inside = np.array([str(part).startswith(starts) for part in found.axes["part"]])
     values = np.zeros(len(found["token"]))
     values[found["part_index"][inside]] = found["mean"][inside]

@@ -1,10 +1,9 @@
-"""FFN memories: which neurons write most at a token, and in which words; one neuron closely, and what changing it does."""
+"""FFN memories: which neurons write most at a token, in which words; one of them closely, and what changing it does."""
 
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from interp.apps.dashboard import look
 from interp.apps.dashboard.context import Context
 from interp.apps.dashboard.costs import estimated
 from interp.apps.dashboard.page import Cost, Page, Work
@@ -263,8 +262,8 @@ def python(values: Values, chosen: Chosen) -> str:
     """The map, the neuron, and what changing neurons does."""
     asked = ", ".join(f"{name}={values[name]!r}" for name in ("position", "top_k", "prefix"))
     prefix, written = values["prefix"], [change for change in values["changes"] if change != "mean"]
-    neuron = f"{values['neuron']!r}" if values["neuron"] else "str(found['name'][%d, %d])" % (
-        values["layer"], values["rank"] - 1)  # fmt: skip
+    cell = f"str(found['name'][{values['layer']}, {values['rank'] - 1}])"
+    neuron = f"{values['neuron']!r}" if values["neuron"] else cell
     return f"""
 from interp.analyses.continuations import continuations
 from interp.analyses.documents import bundled
