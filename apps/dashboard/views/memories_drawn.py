@@ -80,7 +80,7 @@ def alt(found: "Memories") -> str:
     layers, ranks = found["dominance"].shape
     return (
         f"Map of the {ranks} dominant neurons of each of {layers} layers, each with the word that it promotes most; "
-        f"the strongest is {found['name'][layer, rank]}, |w·m|·‖v‖ {found['dominance'][layer, rank]:.2f}, which promotes "
+        f"the strongest is {found['name'][layer, rank]}, |w·m|·‖v‖ {found['dominance'][layer, rank]:.2f}, and promotes "
         f"{seen(found['promoted_token'][layer, rank, 0])}. All sub-updates of a layer add up to the FFN's output "
         f"within {float(found['completeness_error'].max()):.0e} of it."
     )
