@@ -40,8 +40,7 @@ UNEDITED = "unedited"
 
 
 class Continuations(Result, kind="facts.continuations"):
-    """Texts by [change], the first being `unedited`: `text`, and `same_tokens`, how many tokens begin as
-    without a change.
+    """Texts by [change], the first `unedited`: `text`; `same_tokens`, how many tokens begin as without a change.
 
     `probability` [change, step]: that of each token of the unedited text, `token` [step], with the change.
     """
