@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
+from interp.apps.dashboard import address
 from interp.apps.dashboard.context import Context
 from interp.apps.dashboard.costs import estimated
 from interp.apps.dashboard.page import Cost, Page, Work
@@ -79,6 +80,7 @@ PARAMETERS = (
               view=True),
 )  # fmt: skip
 TRIGGERS_KEPT = 10
+PIECE = 512  # tokens of a document that are read together, at most
 
 
 def compute(model: "Transformer", values: Values, report: "Reporter") -> Results:
@@ -120,7 +122,12 @@ def compute_triggers(model: "Transformer", values: Values, report: "Reporter") -
     neuron, memory = _place(model, values)
     texts = bundled()[: values["documents"]]
     asked: dict[str, Any] = {"layers": neuron.layer, "neurons": memory, "top_k": TRIGGERS_KEPT}
-    return {"triggers": find_triggers(model, texts, **asked, prefix=values["prefix"], progress=report)}
+    asked |= {"length": _piece(model, values), "prefix": values["prefix"]}
+    return {"triggers": find_triggers(model, texts, **asked, progress=report)}
+
+
+def _piece(model: "Transformer", values: Values) -> int:
+    return min(PIECE, model.config.n_ctx - len(model.tokenizer.prefix_ids(values["prefix"])))
 
 
 def cost_of_triggers(model: "Transformer", values: Values) -> Cost:
@@ -129,7 +136,8 @@ def cost_of_triggers(model: "Transformer", values: Values) -> Cost:
 
     neuron, _ = _place(model, values)
     lengths = [len(model.tokenizer.encode(document.text)) for document in bundled()[: values["documents"]]]
-    return estimated(model, "triggers", lengths, {"layers": [neuron.layer], "prefix": values["prefix"]})
+    asked = {"layers": [neuron.layer], "prefix": values["prefix"], "length": _piece(model, values)}
+    return estimated(model, "triggers", lengths, asked)
 
 
 def _edited(values: Values) -> list[str]:
@@ -201,6 +209,9 @@ def _follow(context: Context, cell: tuple[int, int], name: str) -> None:
     moved = before is not None and before[1] == now
     if not now or chosen or moved:
         context.put("neuron", name)
+        for inputs in address.asked(context.page).values():
+            if inputs.get("neuron") == "":  # asked for by a link that left it to the cell
+                inputs["neuron"] = name
     st.session_state["_memories.cell"] = (cell, name)
 
 
@@ -284,9 +295,14 @@ print("\\n".join([*found.summary(), *words.summary()]))
 
 
 def triggers():  # takes a while
-    documents = bundled()[:{values["documents"]}]
     return find_triggers(
-        model, documents, layers=neuron.layer, neurons=memory, top_k={TRIGGERS_KEPT}, prefix={prefix!r}
+        model,
+        bundled()[:{values["documents"]}],
+        layers=neuron.layer,
+        neurons=memory,
+        top_k={TRIGGERS_KEPT},
+        length=min({PIECE}, model.config.n_ctx - len(model.tokenizer.prefix_ids({prefix!r}))),
+        prefix={prefix!r},
     )
 
 
