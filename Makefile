@@ -57,9 +57,10 @@ bench: $(READY)  ## speed and memory, as ratios against transformers
 	@$(BIN)/python -m benchmarks
 
 # PYTHONPATH: beside the script, the folder tests/interp would be taken for the package
-soak: $(READY)  ## two minutes of threads that share one model, record, edit and fail; then 300 damaged models
+soak: $(READY)  ## two minutes of threads that share one model, 300 damaged models, 8 browser sessions for 5 minutes
 	@PYTHONPATH=. $(BIN)/python tests/soak.py 120
 	@PYTHONPATH=.:tests/models $(BIN)/python tests/soak.py damaged 300
+	@PYTHONPATH=.:tests:tests/apps $(BIN)/python tests/apps/dashboard_soak.py 300
 
 wheel: $(READY)  ## build dist/interp-*.whl
 	@rm -rf build dist

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
@@ -176,6 +177,8 @@ def shrunk(maps: Float[Tensor, "*maps query_pos key_pos"], side: int) -> Float[T
     block = -(-maps.shape[-1] // side)
     missing = side * block - maps.shape[-1]
     padded = torch.nn.functional.pad(maps, (0, missing, 0, missing))
-    blocks = padded.unflatten(-1, (side, block)).unflatten(-3, (side, block))
-    high, low = blocks.amax((-3, -1)), blocks.amin((-3, -1))
+    blocks = rearrange(
+        padded, "... (down row) (across column) -> ... down across (row column)", row=block, column=block
+    )
+    high, low = blocks.amax(-1), blocks.amin(-1)
     return torch.where(high >= -low, high, low)

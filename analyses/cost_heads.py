@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from interp.analyses.cost_asked import Asked, Item
 from interp.analyses.cost_parts import Costing, Work
+from interp.models.config import ModelConfig
 
 NAMES = 80
 """About how many names of people are one token, and stand for all tokens in one copying score."""
@@ -32,20 +33,37 @@ def patterns(costing: Costing, length: int, texts: int) -> Work:
     return before + Work(texts, costing.product(last, joint * c.d_model).steps, pattern)
 
 
+COPIES = 7
+"""Maps of a layer that are held at once where small pictures are made: of three kinds, with a column and without."""
+
+
 def attention(costing: Costing, asked: Asked) -> Work:
-    """One text an item, or two of one length where `other` is named; maps of a layer at a time, in seven copies."""
-    texts = 2 if asked.settings.get("other") else 1
+    """One text an item, or two of one length where `other` is named; maps of a layer at a time."""
+    c, texts = costing.config, 2 if asked.settings.get("other") else 1
 
     def one(item: Item) -> Work:
-        c, work = costing.config, patterns(costing, item.length, texts)
-        return Work(work.cells, work.steps, 7 * texts * c.n_heads * item.length**2 * costing.itemsize)
+        work = patterns(costing, item.length, texts) + costing.product(c.n_layers * _value_norms(c, item.length, texts))
+        return Work(work.cells, work.steps, COPIES * texts * c.n_heads * item.length**2 * costing.itemsize)
 
     return asked.each(one)
 
 
 def head_attention(costing: Costing, asked: Asked) -> Work:
-    """The same as far as the head's layer; the last one is thought of, which costs the most."""
-    return attention(costing, asked)
+    """The same as far as the layer of the `head`, the last one if none is named, whose maps are made."""
+    layer = int(str(asked.settings.get("head", costing.config.n_layers - 1)).partition(".")[0])
+    reached, texts = costing.up_to(layer + 1), 2 if asked.settings.get("other") else 1
+
+    def one(item: Item) -> Work:
+        norms = costing.product(_value_norms(costing.config, item.length, texts))
+        return (patterns(reached, item.length, texts) + norms).of_cells(1)
+
+    return asked.each(one)
+
+
+def _value_norms(config: ModelConfig, length: int, texts: int) -> int:
+    """Norms of what every value writes: W_O with itself, and each value with that, in one layer."""
+    each = config.d_head * config.d_model + texts * length * (config.d_head + 1)
+    return 2 * config.n_heads * config.d_head * each
 
 
 def atlas(costing: Costing, asked: Asked) -> Work:

@@ -93,14 +93,15 @@ def ablation(costing: Costing, asked: Asked) -> Work:
 
 def local_ablation(costing: Costing, asked: Asked) -> Work:
     """Heads taken away from each text together, beside others, every token read; and what is said with all of them."""
-    named = asked.settings.get("heads", ["0.0"])
-    runs = _sets(costing, asked, {"the heads": _components(named)}, 8)
+    heads = _components(asked.settings.get("heads", ["0.0"]))
+    runs = _sets(costing, asked, {"the heads": heads}, 8)
+    budget, recorded = asked.number("budget", BUDGET), costing.up_to(1 + max(head.layer for head in heads))
+    by_mean = asked.settings.get("method", "mean") == "mean"
 
     def one(item: Item) -> Work:
-        cells = [Alike(1, join, 0) for join in runs]
-        read = costing.forward(item.length, read=1) + base_run(costing, item.length)
-        vocabulary = costing.unembed(len(runs) * item.length, asked.number("budget", BUDGET))
-        return read + _swept(costing, asked, item, cells, ()) + vocabulary
+        swept = costing.sweep(item.length, [Alike(1, join, 0) for join in runs], read=item.length, budget=budget)
+        base = costing.forward(item.length, read=1) + costing.forward(item.length, read=item.length)
+        return base + swept + (recorded.forward(item.length, read=0) if by_mean else Work())
 
     return asked.each(one)
 

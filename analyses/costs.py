@@ -22,7 +22,7 @@ from interp.models.planner.speed import Speed
 
 ARGUMENTS = (
     *("changed", "components", "heads", "senders", "receivers", "neurons"),
-    *("edges", "paraphrases", "relations"),
+    *("edges", "paraphrases", "relations", "head", "other"),
 )
 """What may stand among the settings though it is none: what analyses are given, where their cost depends on it."""
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
+from benchmarks.dashboard import dashboard
 from benchmarks.experts import mixture
 from benchmarks.facts import many_facts
 from benchmarks.induction import atlas, detected_heads, head_scores
@@ -145,4 +146,5 @@ CASES: dict[str, Callable[[], Iterator[Row]]] = {
     "loading": loading,
     "sharded": sharded,
     "command_line": command_line,
+    "dashboard": dashboard,
 }

@@ -56,6 +56,41 @@ def role_map(
     return figure
 
 
+def role_scatter(
+    x: np.ndarray,
+    y: np.ndarray,
+    roles: np.ndarray,
+    *,
+    kept: np.ndarray,
+    active: Sequence[str],
+    idle: Sequence[str] = (),
+    x_title: str,
+    y_title: str,
+) -> "Figure":
+    """One [layer, head] score against another, a head a dot in the colour of its role; those not `kept` are faint.
+
+    Dots carry (layer, head), and hovering names them.
+    """
+    from plotly.graph_objects import Figure, Scatter
+
+    figure, colours = Figure(), _role_colours(active, idle)
+    for role in (role for role in reversed(colours) if (roles == role).any()):
+        layers, heads = np.nonzero(roles == role)
+        dots = Scatter(
+            x=x[layers, heads],
+            y=y[layers, heads],
+            mode="markers",
+            name=role,
+            marker={"color": colours[role], "size": 9, "opacity": np.where(kept[layers, heads], 0.95, 0.2)},
+            customdata=np.stack([layers, heads], -1).tolist(),
+            hovertemplate=f"head %{{customdata[0]}}.%{{customdata[1]}}: {escape(role)}<br>{x_title} %{{x:.3f}}"
+            f"<br>{y_title} %{{y:.3f}}<extra></extra>",
+        )
+        figure.add_trace(dots)
+    figure.update_layout(template="plotly_white", height=420, legend={"title": {"text": "role"}})
+    return figure.update_xaxes(title_text=x_title).update_yaxes(title_text=y_title)
+
+
 def _role_colours(active: Sequence[str], idle: Sequence[str]) -> dict[str, str]:
     if len(active) > len(ROLE_COLOURS) or len(idle) > len(GREYS):
         raise UsageError(

@@ -1,7 +1,7 @@
 """`interp heads`: the atlas of all attention heads, and what it costs to take the strongest away."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from interp.analyses.atlas import HeadAtlas
     from interp.analyses.head_ablation import HeadAblation
     from interp.models.transformer import Transformer
+
+Method = Literal["mean", "zero", "resample", "pattern_preserving"]
 
 COLUMNS = {
     "prefix": ("prefix_matching",),
@@ -43,6 +45,7 @@ Examples:
   interp heads
   interp heads --role "previous token" --top 20
   interp heads --sort coreference --ablate-top 5 --controls 40
+  interp heads --ablate 18.6,17.3 --method pattern_preserving --no-copying
   interp heads --ablate-top 0 --json --out results
 """
 
@@ -59,6 +62,11 @@ def heads(
     ablate_top: Annotated[
         int, typer.Option(metavar="N", min=0, help="How many of the first to take away; 0 for none.")
     ] = 3,
+    ablate: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="Take these away instead: 18.6,17.3 (layer.head).", show_default=False),
+    ] = None,
+    method: Annotated[Method, typer.Option(help="What takes the place of a head that is taken away.")] = "mean",
     controls: Annotated[
         int, typer.Option(metavar="N", min=1, help="Sets of other heads of the same layers, to compare.")
     ] = 20,
@@ -73,6 +81,7 @@ def heads(
     threshold: Annotated[
         float, typer.Option(metavar="SHARE", help="How far above uniform attention a role begins, of 1.")
     ] = 0.1,
+    copying: Annotated[bool, typer.Option(help="What heads copy, which takes half as long again.")] = True,
     *,
     common: Common,
 ) -> None:
@@ -91,6 +100,9 @@ def heads(
     texts = None if documents is None else read_documents(documents)
     model = load_model(common)
     check_ablate_top(model, ablate_top)
+    from interp.analyses.components import heads_of
+
+    named = () if ablate is None else heads_of(model, [word.strip() for word in ablate.split(",")])
     from interp.analyses.atlas import head_atlas
     from interp.apps.cli.induction_study import fewer_texts
 
@@ -104,6 +116,7 @@ def heads(
             n_documents=n_documents,
             doc_len=doc_len,
             threshold=threshold,
+            copying=copying,
             seed=common.seed,
             prefix=common.prefix,
             progress=progress,
@@ -111,25 +124,24 @@ def heads(
     everything = atlas.ranked(atlas["role"].size, by=sort, role=chosen)
     drawn = [_drawn(atlas, sort, chosen, top), *_copied(atlas, everything.head(top))]
     parts: list[RenderableType] = [*drawn, "", *atlas.summary()]
-    first = [(int(row.layer), int(row.head)) for row in everything.head(ablate_top).itertuples()]
+    first = [f"{row.layer}.{row.head}" for row in everything.head(ablate_top).itertuples()]
+    first = list(map(str, named)) if named else first
     if not first:
         deliver(atlas, everything, parts, common, "heads")
         return
     layout = {"repeats": repeats, **fewer_texts(seq_len, n_seqs)}
-    without = _without(model, first, layout, controls, common)
+    without = _without(model, first, {**layout, "method": method, "controls": controls}, common)
     others = {"ablation": (without, without.to_frame())}
     deliver(atlas, everything, [*parts, "", *without.summary()], common, "heads", others)
 
 
-def _without(
-    model: "Transformer", first: list[tuple[int, int]], layout: dict[str, int], controls: int, common: Common
-) -> "HeadAblation":
+def _without(model: "Transformer", first: list[str], asked: dict[str, Any], common: Common) -> "HeadAblation":
     """What it costs to take these heads away."""
     from interp.analyses.head_ablation import ablate_heads
     from interp.apps.cli.session import working
 
     with working("Taking heads away, and others to compare", common) as progress:
-        how: dict[str, Any] = {**layout, "controls": controls, "seed": common.seed, "prefix": common.prefix}
+        how = {**asked, "seed": common.seed, "prefix": common.prefix}
         return ablate_heads(model, first, progress=progress, **how)
 
 

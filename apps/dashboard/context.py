@@ -1,12 +1,13 @@
 """What a page is given to draw with: its values, its model, controls, figures, heat maps, further work."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from interp.apps.dashboard import address, controls, states
+from interp.apps.dashboard import address, controls
+from interp.apps.dashboard import work as works
 from interp.apps.dashboard.page import MAIN, Page
 from interp.apps.dashboard.shelf import Chosen
 from interp.apps.dashboard.store import Results
@@ -75,12 +76,22 @@ class Context:
         self.values[name] = value
         st.session_state[address.widget_key(self.page, name)] = value
 
-    def plot(self, name: str, figure: "Figure", alt: str) -> None:
-        """A figure with a text alternative; it can be exported under its name."""
+    def plot(self, name: str, figure: "Figure", alt: str, *, chooses: Sequence[str] = ()) -> None:
+        """A figure with a text alternative; it can be exported under its name.
+
+        `chooses` are view parameters that a click sets, to what the point that was clicked carries (`customdata`).
+        """
         from interp.apps.dashboard.figures import draw
 
         self.figures[name] = figure
-        draw(f"{self.page.key}.{name}", figure, alt)
+        draw(f"{self.page.key}.{name}", figure, alt, on_click=self._choosing(chooses) if chooses else None)
+
+    def _choosing(self, names: Sequence[str]) -> "Callable[[Sequence[Any]], None]":
+        def choose(carried: Sequence[Any]) -> None:
+            for name, value in zip(names, carried, strict=True):
+                address.assign(self.page, name, value)
+
+        return choose
 
     def heatmap(
         self,
@@ -123,7 +134,7 @@ class Context:
                 return None
             wanted[name] = self.page.inputs(work, values)
             st.rerun()
-        return states.present(self.page, work, self.model, values)
+        return works.present(self.page, work, self.model, values)
 
     def expected(self) -> str:
         """What the page's computation will take with these values, in words; nothing where that cannot be told."""
@@ -138,11 +149,16 @@ class Context:
             return ""
         return f"about {duration(cost.seconds)} on this machine, {cost.bytes / 2**20:,.0f} MiB beside the model"
 
-    def link(self, label: str, key: str, values: Mapping[str, Any]) -> None:
-        """A link to another page, opened with these values, its computation asked for; in this tab, model kept."""
+    def link(self, label: str, key: str, values: Mapping[str, Any], *, mark: str = "") -> None:
+        """A button to another page, opened with these values, its computation asked for; in this tab, model kept.
+
+        `mark` tells buttons of one label apart.
+        """
         from interp.apps.dashboard.registry import page_of
 
-        st.button(label, key=f"_to.{self.page.key}.{key}.{label}", on_click=_go, args=(page_of(key), dict(values)))
+        st.button(
+            label, key=f"_to.{self.page.key}.{key}.{label}.{mark}", on_click=_go, args=(page_of(key), dict(values))
+        )
 
     def set(self, values: Mapping[str, Any]) -> None:
         """Change values and draw the page again. For use in answer to a button."""

@@ -1,5 +1,6 @@
 """Figures on a page: fitted to its width, in the colours of its theme, saved as a picture by the browser itself."""
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
@@ -36,7 +37,18 @@ def fitted(figure: "Figure") -> "Figure":
     return copy
 
 
-def draw(name: str, figure: "Figure", alt: str) -> None:
-    """Draw a figure; `name` is its key, and the name of its picture."""
+def draw(name: str, figure: "Figure", alt: str, on_click: Callable[[Sequence[Any]], None] | None = None) -> None:
+    """Draw a figure; `name` is its key, and the name of its picture. `on_click` gets what the clicked point carries."""
+    key = f"plot.{name}"
+
+    def clicked() -> None:
+        points = st.session_state[key].selection.points
+        if points and on_click is not None:
+            on_click(points[0]["customdata"])
+
+    how: dict[str, Any] = {"key": key, "config": config(name), "alt": alt, "width": "stretch"}
     with st.container(key=f"figure-{name.replace('.', '-')}"):
-        st.plotly_chart(fitted(figure), key=f"plot.{name}", config=config(name), alt=alt, width="stretch")
+        if on_click is None:
+            st.plotly_chart(fitted(figure), **how)
+        else:
+            st.plotly_chart(fitted(figure), on_select=clicked, selection_mode="points", **how)

@@ -156,8 +156,8 @@ def figure(grid: Grid, drawn: Drawn, chosen: tuple[int, int] | None, *, of: str)
     from plotly.graph_objects import Figure
 
     small = drawn.values.size <= MOST_TEXTS and drawn.block == (1, 1)
-    pictured = grid.pictures is not None and drawn.block == (1, 1)
-    cells = pictures.trace(grid, grid.pictures, of) if pictured else _cells(grid, drawn, of, small)
+    small_maps = grid.pictures if drawn.block == (1, 1) else None
+    cells = _cells(grid, drawn, of, small) if small_maps is None else pictures.trace(grid, small_maps, of)
     made = Figure([cells, _markers(grid, drawn)])
     down, across = drawn.values.shape
     made.update_layout(
@@ -175,7 +175,7 @@ def figure(grid: Grid, drawn: Drawn, chosen: tuple[int, int] | None, *, of: str)
     made.update_yaxes(**_ticks(grid.rows, high, down), title_text=grid.row_title)
     made.update_xaxes(range=[-0.5, across - 0.5])
     made.update_yaxes(range=[-0.5, down - 0.5] if grid.upwards else [down - 0.5, -0.5])
-    if pictured:
+    if small_maps is not None or grid.bands:
         pictures.part(made, down, across, grid.bands, of)
     if chosen is not None:
         made.add_shape(**_frame(chosen[0] // high, chosen[1] // wide, look.OUTLINE[of]))

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 from interp.apps.dashboard.page import Page
-from interp.apps.dashboard.views import attention, attribution, memories, overview, prompt, runs
+from interp.apps.dashboard.views import attention, attribution, heads, memories, overview, prompt, runs
 
 PAGES: Mapping[str, tuple[Page, ...]] = {
-    "Look": (overview.PAGE, prompt.PAGE, attention.PAGE, memories.PAGE, attribution.PAGE),
+    "Look": (overview.PAGE, prompt.PAGE, attention.PAGE, heads.PAGE, memories.PAGE, attribution.PAGE),
     "Keep": (runs.PAGE,),
 }
 """Group → its pages. A page to come is a module in `views` and a name here."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import streamlit as st
 
-from interp.apps.dashboard import address, controls, exports, header, look, repeat, states
+from interp.apps.dashboard import address, controls, exports, header, look, repeat, states, work
 from interp.apps.dashboard.context import Context
 from interp.apps.dashboard.page import MAIN, Page
 from interp.apps.dashboard.registry import PAGES
@@ -71,7 +71,7 @@ def _body(page: Page, values: dict[str, Any]) -> str:
             controls.inputs(page)
             _buttons(page, values)
     chosen = address.current_model()
-    model = states.model_in_memory(chosen) if page.needs_model else None
+    model = work.model_in_memory(chosen) if page.needs_model else None
     if page.needs_model and model is None:
         return "loading"
     context = Context(page, values, chosen, model)
@@ -83,7 +83,7 @@ def _body(page: Page, values: dict[str, Any]) -> str:
         if MAIN not in address.asked(page):
             states.empty(page, values)
             return "empty"
-        results = states.present(page, page.main, model, values)
+        results = work.present(page, page.main, model, values)
     if results is None:
         return "waiting"
     page.show(context, results)

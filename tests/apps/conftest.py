@@ -98,8 +98,8 @@ def dashboard(browser: "Browser", tmp_path_factory: pytest.TempPathFactory) -> "
     from dashboard import Dashboard, serving
 
     runs = tmp_path_factory.mktemp("dashboard") / "runs"
-    with serving(runs) as url:
-        yield Dashboard(url, browser, runs)
+    with serving(runs) as (url, process):
+        yield Dashboard(url, browser, runs, process)
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator
     from playwright.sync_api import Page as Tab
 
-PATIENCE = 120  # seconds: what a loaded machine may take; nothing is timed here
+PATIENCE = 300  # seconds: what a loaded machine may take; nothing is timed here
 ALONE: dict[str, Page] = {}
 """The pages that are run alone, by key: those of the registry, or made for one test."""
 _ALONE = """
@@ -112,8 +112,8 @@ def ends(app: AppTest) -> str:
 class Dashboard:
     """A running dashboard, and the browser that opens its pages."""
 
-    def __init__(self, url: str, browser: "Browser", runs: Path) -> None:
-        self.url, self.browser, self.runs = url, browser, runs
+    def __init__(self, url: str, browser: "Browser", runs: Path, process: int) -> None:
+        self.url, self.browser, self.runs, self.process = url, browser, runs, process
 
     @contextmanager
     def open(
@@ -123,12 +123,13 @@ class Dashboard:
         context = self.browser.new_context(
             viewport={"width": width, "height": height},
             color_scheme=theme,  # type: ignore[arg-type]
+            reduced_motion="reduce",
             permissions=["clipboard-read", "clipboard-write"],
         )
         context.set_default_timeout(PATIENCE * 1000)
         view = View(context.new_page())
         try:
-            view.tab.goto(f"{self.url}/{page}{'?' + urlencode(query) if query else ''}")
+            view.go(self.url, page, query)
             yield view
             assert view.strange == []
         finally:
@@ -156,6 +157,10 @@ class View:
         host = urlsplit(request.url).hostname
         if not request.url.startswith(("data:", "blob:")) and host != "127.0.0.1":
             self.strange.append(f"request to {request.url}")
+
+    def go(self, url: str, page: str, query: Mapping[str, str]) -> None:
+        """Open a link."""
+        self.tab.goto(f"{url}/{page}{'?' + urlencode(query) if query else ''}")
 
     def shown(self, state: str = "shown") -> "View":
         """Wait until the page ends in a state, and nothing of it is old."""
@@ -203,6 +208,11 @@ class View:
         self.tab.wait_for_timeout(150)  # plotly looks for what is hovered at most every 50 ms
         self.tab.mouse.click(where[0], where[1])
 
+    def choose(self, label: str, option: str) -> None:
+        """Choose from a list."""
+        self.tab.locator('[data-testid="stSelectbox"]', has_text=label).get_by_role("combobox").click()
+        self.tab.get_by_role("option", name=option, exact=True).click()
+
     def opened(self, label: str) -> None:
         """Open an expander, if it is closed."""
         head = self.tab.locator('[data-testid="stExpander"] summary', has_text=label)
@@ -234,17 +244,24 @@ def free_port() -> int:
 
 
 @contextmanager
-def serving(runs: Path, *words: str) -> Iterator[str]:
-    """`interp dashboard` in a process of its own; the address that it answers on."""
+def serving(runs: Path, *words: str) -> Iterator[tuple[str, int]]:
+    """`interp dashboard` in a process of its own: the address that it answers on, and its process."""
     port = free_port()
     command = [sys.executable, "-m", "interp", "dashboard", "--no-browser", "--port", str(port), "--runs", str(runs)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(tree.ROOT)}
     log = runs.with_suffix(".log")
     with log.open("wb") as output:
-        process = subprocess.Popen([*command, *words], cwd=runs.parent, env=environment, stdout=output, stderr=output)
+        process = subprocess.Popen(
+            [*command, *words],
+            cwd=runs.parent,
+            env=environment,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,  # the scheduler shares by session: the browser's drawing must not starve the server
+        )
         try:
             _wait_for(port, process, log)
-            yield f"http://127.0.0.1:{port}"
+            yield f"http://127.0.0.1:{port}", process.pid
         finally:
             process.terminate()
             process.wait(PATIENCE)

@@ -1,31 +1,126 @@
-"""The dashboard in a browser, on the real model."""
+"""The dashboard in a browser, on the real model: what a person does with it, and what the browser says of it."""
 
+import io
+import json
 from typing import TYPE_CHECKING
 
-from dashboard import example
+import numpy as np
+import pandas as pd
+import pytest
+from dashboard import example, run_command, run_program
+from dashboard_soak import SESSIONS, soak
 
 from interp.apps.dashboard.views import prompt
 
 if TYPE_CHECKING:
     from dashboard import Dashboard
 
+    from interp.models.transformer import Transformer
 
-def test_the_example_of_the_lens_is_a_click_away(dashboard: "Dashboard") -> None:
-    with dashboard.open("prompt") as view:
+EXAMPLE = example(prompt.PAGE)
+
+
+def test_the_first_page_tells_what_the_model_is_and_leads_to_the_others(dashboard: "Dashboard") -> None:
+    with dashboard.open() as view:
+        view.shown()
+        assert view.tab.get_by_text("134,515,008").first.is_visible()
+        counted = run_command(view.copied("Copy as command"))
+        frame = pd.read_csv(io.BytesIO(view.exported("CSV")))
+        assert set(frame.columns) == {"fact", "value"}
+        assert counted["parameters"] == 134_515_008
+        view.tab.get_by_role("link", name="Prompt and lens").click()
         view.shown("empty")
         view.tab.get_by_role("button", name="Load example").click()
         view.shown()
-        view.wait_value("text", "The Eiffel Tower is located in the city of")
+        view.wait_value("text", EXAMPLE["text"])
         assert view.value("asked") == "main"
 
 
-def test_a_click_on_a_cell_chooses_it_and_so_do_numbers(dashboard: "Dashboard") -> None:
-    with dashboard.open("prompt", **example(prompt.PAGE)) as view:
+def test_a_cell_is_chosen_by_a_click_and_by_numbers(dashboard: "Dashboard") -> None:
+    with dashboard.open("prompt", **EXAMPLE) as view:
         view.shown()
         view.click_cell("lens", row=29, column=7)
         view.wait_value("layer", "28")
         view.wait_value("position", "7")
-        view.tab.get_by_label("Layer", exact=True).fill("3")
-        view.tab.get_by_label("Layer", exact=True).press("Enter")
+        number = view.tab.get_by_label("Layer", exact=True)
+        number.fill("3")
+        number.press("Enter")
         view.wait_value("layer", "3")
-        assert view.tab.get_by_text("After layer 3").count() == 1
+        assert view.tab.get_by_text("After layer 3").is_visible()
+
+
+def test_what_is_exported_and_copied_has_the_numbers_of_the_page(dashboard: "Dashboard") -> None:
+    with dashboard.open("prompt", **{**EXAMPLE, "layer": "28", "position": "10"}) as view:
+        view.shown()
+        frame = pd.read_csv(io.BytesIO(view.exported("CSV")))
+        assert pd.read_parquet(io.BytesIO(view.exported("Parquet")))["prediction"].tolist() == (
+            frame["prediction"].tolist()
+        )
+        settings = json.loads(view.exported("Settings (JSON)"))
+        page = view.exported("HTML, all figures").decode()
+        program, command, link = (view.copied(f"Copy {what}") for what in ("as Python", "as command", "link"))
+    assert settings["values"]["text"] == EXAMPLE["text"]
+    assert "Plotly.newPlot" in page
+    assert "http" not in page.split("</script>", 1)[1].split("<h2>Settings")[0].replace("http://www.w3.org", "")
+    cells = frame[frame["position"] == 10]
+    table = run_command(command)["table"]
+    np.testing.assert_allclose([row["probability"] for row in table], cells["final_probability"], atol=1e-5)
+    lens = run_program(program)["lens"]
+    np.testing.assert_allclose(
+        lens.at("prediction_probability", position=10), cells["prediction_probability"], atol=1e-5
+    )
+    with dashboard.open(link.split("/", 3)[3].split("?")[0], **_query(link)) as again:
+        again.shown()
+        assert again.value("layer") == "28"
+
+
+def _query(link: str) -> dict[str, str]:
+    from urllib.parse import parse_qsl, urlsplit
+
+    return dict(parse_qsl(urlsplit(link).query, keep_blank_values=True))
+
+
+def test_a_figure_is_saved_as_a_picture_by_the_browser(dashboard: "Dashboard") -> None:
+    with dashboard.open("prompt", **EXAMPLE) as view:
+        view.shown()
+        assert view.exported("PNG").startswith(b"\x89PNG")
+
+
+def test_the_colour_of_the_map_changes_without_computing_again(dashboard: "Dashboard") -> None:
+    with dashboard.open("prompt", **EXAMPLE) as view:
+        view.shown()
+        before = len(list(dashboard.runs.iterdir()))
+        view.choose("Colour", "rank of the followed token")
+        view.wait_value("metric", "rank")
+        view.shown()
+        title = view.figure("lens").evaluate("plot => plot._fullData[0].colorbar.title.text")
+        assert title == "rank of the followed token"
+        assert len(list(dashboard.runs.iterdir())) == before
+
+
+def test_a_bad_link_is_answered_in_words(dashboard: "Dashboard") -> None:
+    with dashboard.open("prompt", **{**EXAMPLE, "top_k": "many", "layer": "77"}) as view:
+        view.shown()
+        assert view.tab.get_by_text("top_k = 'many' in the link").is_visible()
+        assert view.tab.get_by_text("Layer 77 is outside -1 to 29 here").first.is_visible()
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
+def test_no_page_is_wider_than_the_screen(dashboard: "Dashboard", width: int, height: int) -> None:
+    with dashboard.open("prompt", width=width, height=height, theme="dark", **EXAMPLE) as view:
+        view.shown()
+        assert view.tab.evaluate("document.documentElement.scrollWidth") <= width
+        background = view.tab.evaluate("getComputedStyle(document.querySelector('.stApp')).backgroundColor")
+        assert max(int(part) for part in background.strip("rgb()").split(",")) < 60, "the dark theme is dark"
+
+
+def test_a_job_can_be_cancelled(dashboard: "Dashboard") -> None:
+    long = " ".join(f"The number {number} comes after the number before it." for number in range(130))
+    with dashboard.open("prompt", **{**EXAMPLE, "text": long}) as view:
+        view.tab.get_by_role("button", name="Cancel").click()
+        view.tab.get_by_text("Cancelled").wait_for()
+        assert view.tab.get_by_role("button", name="Start again").is_visible()
+
+
+def test_eight_sessions_at_once_show_each_its_own_numbers(dashboard: "Dashboard", smollm2: "Transformer") -> None:
+    assert soak(dashboard, smollm2, seconds=30, rounds=1) == SESSIONS

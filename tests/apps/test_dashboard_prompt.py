@@ -71,7 +71,7 @@ def test_what_the_analysis_refuses_stands_on_the_page_in_its_words(own_workshop:
     assert len(errors(app)) == 1
     assert "token" in errors(app)[0]
     assert "Traceback" not in " ".join(block.value for block in app.code)
-    assert '"work": "main"' in app.code[0].value
+    assert '"what": "prompt main"' in app.code[0].value
 
 
 def test_changed_inputs_make_what_is_shown_stale_until_it_is_computed_again(own_workshop: "Workshop") -> None:

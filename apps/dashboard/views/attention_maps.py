@@ -68,7 +68,7 @@ def every_head(maps: "AttentionMaps", shown: Shown) -> Grid:
         signed=shown.signed,
         details=_details(maps).T,
         pictures=pictures.swapaxes(0, 1),
-        bands=_groups(maps["kv_head"]),
+        bands=kv_groups(maps["kv_head"]),
         row_pixels=PICTURE_PIXELS,
         upwards=False,
     )
@@ -87,7 +87,7 @@ def _details(maps: "AttentionMaps") -> np.ndarray:
     return said
 
 
-def _groups(kv_head: np.ndarray) -> list[tuple[int, int, str]]:
+def kv_groups(kv_head: np.ndarray) -> list[tuple[int, int, str]]:
     """(first head, last head, name) of each KV group; none where every head has its own."""
     if len(set(kv_head.tolist())) == len(kv_head):
         return []

@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     import pandas
     from plotly.graph_objects import Figure
 
+    from interp.analyses.ablation import Ablation
     from interp.analyses.ablation_sets import Controlled
+    from interp.analyses.head_ablation import HeadAblation
     from interp.apps.dashboard.context import Context
 
 SAID = {
@@ -50,7 +52,8 @@ def each_control(found: "Controlled", metric: str, cell: tuple[int, ...] = ()) -
     from interp.plots import ranked_bars
 
     own = float(found[f"{metric}_effect"][(0, *cell)])
-    others = found[f"{metric}_control_effect"][(0, slice(None), *cell)]
+    every: Any = (0, slice(None), *cell)
+    others = found[f"{metric}_control_effect"][every]
     names = [str(name) for name in found["control_components"][0]]
     order = sorted((place for place, name in enumerate(names) if name), key=lambda place: -abs(float(others[place])))
     label = str(found.axes["removed"][0])
@@ -74,11 +77,16 @@ def sentence(found: "Controlled", metric: str, place: int = 0, cell: tuple[int, 
     )
 
 
-def draw(context: "Context", found: "Controlled", metric: str, cells: Mapping[str, tuple[int, ...]]) -> None:
-    """The bars of one metric, the sentence, the table of all; the caution of the result."""
-    cell = cells[metric]
-    said = sentence(found, metric, cell=cell)
-    figure = each_control(found, metric, cell)
+def draw(
+    context: "Context", found: "Ablation | HeadAblation", metric: str, cells: Mapping[str, tuple[int, ...]]
+) -> None:
+    """The bars of one metric, a sentence on the last set, the table of all; the caution of the result.
+
+    Of one set, each of its controls has a bar; of several, their mean.
+    """
+    cell, count = cells[metric], len(found.axes["removed"])
+    said = sentence(found, metric, count - 1, cell)
+    figure = each_control(found, metric, cell) if count == 1 else found.figure(metric)
     context.plot("without", figure, said)
     st.markdown(said)
     frame = effects(found, cells)

@@ -45,7 +45,7 @@ def show(context: Context, results: Results) -> None:
     st.subheader("What it takes to write on", anchor=False)
     _planner(context)
     st.subheader("Recent runs", anchor=False)
-    _recent()
+    _recent(context)
 
 
 def _facts(context: Context) -> None:
@@ -180,16 +180,18 @@ def _kv_figure(
 # ------------------------------------------------------------------------------------------------------------- runs
 
 
-def _recent() -> None:
-    """The newest run directories, and the jobs of this process that have not ended."""
-    shop = workshop()
-    folder = shop.options.runs
-    found = sorted(folder.glob("*/manifest.json"), key=lambda path: -path.stat().st_mtime) if folder.is_dir() else []
+def _recent(context: Context) -> None:
+    """The newest run directories; each leads to the page of runs."""
+    from interp.apps.dashboard.views.runs import listed
+
+    found = listed(workshop().options.runs, RECENT)
     if not found:
         st.info("Nothing has been computed here yet. What a page computes is kept below the folder of runs.")
-        return
-    for path in found[:RECENT]:
-        st.markdown(f"- `{path.parent.name}`")
+    for each in found:
+        left, right = st.columns([4, 1], vertical_alignment="center")
+        left.html(f"<code>{_html(each.folder.name)}</code> · {_html(each.said)}")
+        with right:
+            context.link("Open", "runs", {"run": each.folder.name, "job": ""}, mark=each.folder.name)
 
 
 def command(values: Values, chosen: Chosen) -> list[str]:

@@ -73,13 +73,13 @@ def _jobs() -> None:
             st.rerun()
 
 
-def listed(folder: Path) -> list[Listed]:
+def listed(folder: Path, most: int = MOST) -> list[Listed]:
     """The newest directories below the folder that are runs, or were meant to be."""
     if not folder.is_dir():
         return []
     found = [path.parent for path in folder.glob("*/manifest.json") if not path.parent.name.startswith(".")]
     found.sort(key=lambda path: -path.stat().st_mtime)
-    return [_listed(path) for path in found[:MOST]]
+    return [_listed(path) for path in found[:most]]
 
 
 def _listed(folder: Path) -> Listed:
