@@ -14,7 +14,8 @@ from interp.apps.dashboard.session import session_name, workshop
 from interp.apps.dashboard.shelf import Chosen
 from interp.errors import InterpError
 
-EVERY = 0.5  # seconds between two looks at a job
+LOOKS = ((5.0, 0.5), (30.0, 1.0), (float("inf"), 3.0))
+"""Seconds that a job has run → seconds between two looks: each look takes time from the work itself."""
 
 
 def empty(page: Page, values: Mapping[str, Any]) -> None:
@@ -35,18 +36,22 @@ def stale(page: Page, work: Work, inputs: dict[str, Any]) -> None:
 
 def running(job: Job, label: str) -> None:
     """Progress, drawn again and again until the job is over or has something new to show; then the page."""
-    shown = job.partial
+    shown, every = job.partial, _pause(job)
 
-    @st.fragment(run_every=EVERY)
+    @st.fragment(run_every=every)
     def follow() -> None:
         found = workshop().jobs.find(job.key, session_name())
         ready = workshop().store.get(job.key) is not None
-        if ready or found is None or found.over or found.partial is not shown:
+        if ready or found is None or found.over or found.partial is not shown or _pause(found) != every:
             st.rerun()
         else:
             _progress(found, label)
 
     follow()
+
+
+def _pause(job: Job) -> float:
+    return next(pause for until, pause in LOOKS if job.seconds < until)
 
 
 def _progress(job: Job, label: str) -> None:
