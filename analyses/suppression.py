@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from interp.analyses.fact_data import bundled_facts
+from interp.analyses import fact_data
 from interp.analyses.fact_filter import filter_facts
 from interp.analyses.knowledge_neurons import Position, knowledge_neurons
 from interp.analyses.neuron_edits import NeuronEdits, edit_neurons
@@ -148,7 +148,7 @@ def known_others(model: "Transformer", count: int, answer: str, *, prefix: Prefi
     """Up to `count` bundled facts that the model knows, of all relations in turn, none with that answer."""
     if count == 0:
         return ()
-    tried = in_turns([fact for fact in bundled_facts() if fact.answer != answer], 3 * count)
+    tried = in_turns([fact for fact in fact_data.bundled_facts() if fact.answer != answer], 3 * count)
     return in_turns(filter_facts(model, tried, prefix=prefix).known(tried), count)
 
 

@@ -1,5 +1,8 @@
 """The page of FFN memories, alone, on a memory written by hand: neuron 0.5 knows where the Eiffel Tower is."""
 
+import json
+import shlex
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -99,6 +102,18 @@ def test_suppressing_the_neuron_writes_another_city(memory: "Transformer") -> No
     effects = next(frame.value for frame in app.dataframe if "control_effect" in frame.value)
     assert effects["effect"].tolist()[0] < -0.9
     assert abs(effects["control_effect"].tolist()[0]) < 0.01
+
+
+def test_the_command_that_changes_neurons_tells_the_same(run: Callable[..., tuple[int, str, str]]) -> None:
+    app = opened("main,changes", changes=("zero", "x2"), **QUICK)
+    words = shlex.split(next(block.value for block in app.code if block.value.startswith("interp neurons")))
+    code, printed, _ = run(*words[1:])
+    assert code == 0
+    told = [row for row in json.loads(printed)["table"] if row["units"]]
+    shown = next(frame.value for frame in app.dataframe if "control_effect" in frame.value)
+    assert shown["change"].tolist() == [row["change"] for row in told]
+    for column in ("effect", "control_effect"):
+        np.testing.assert_allclose(shown[column], [row[column] for row in told], atol=1e-6)
 
 
 def test_the_neurons_to_change_may_be_others_than_the_one_looked_at() -> None:

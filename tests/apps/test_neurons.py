@@ -8,6 +8,7 @@ import pytest
 
 import interp
 from interp.analyses import fact_data
+from interp.analyses.continuations import Continuations
 from interp.analyses.knowledge_neurons import KnowledgeNeurons
 from interp.analyses.neuron_edits import NeuronEdits
 from interp.facts import Fact
@@ -53,6 +54,19 @@ class TestNeurons:
         assert document["notes"][0].startswith("unedited: Paris")
         assert KnowledgeNeurons.load(tmp_path / "out/neurons").axes["neuron"] == ("0.5",)
         assert NeuronEdits.load(tmp_path / "out/edits").axes["edited"] == ("the prompt",)
+
+    def test_neurons_that_are_named_are_edited_without_looking_for_others(self, run: Run, tmp_path: Path) -> None:
+        words = ("neurons", "The Eiffel Tower is in", "--neuron", "0.5", "--change", "zero", "--controls", "1", "-q")
+        code, printed, _ = run(*words, "--max-new-tokens", "1", "--out", str(tmp_path / "out"))
+        assert code == 0
+        assert "Changed: 0.5" in printed
+        assert 'zero: "Seattle"' in printed
+        assert NeuronEdits.load(tmp_path / "out/edits")["neurons"].tolist() == ["0.5"]
+        assert Continuations.load(tmp_path / "out/continuations").texts["unedited"] == "Paris"
+        code, _, complaint = run(*words, "--count", "3")
+        assert (code, "belongs to neurons that are looked for" in complaint) == (2, True)
+        code, _, complaint = run(*words[:2], "--neuron", "9.5", "-q")
+        assert (code, "There is no neuron 9.5" in complaint) == (2, True)
 
     def test_where_no_neuron_adds_anything_nothing_is_edited(self, run: Run) -> None:
         code, printed, _ = run("neurons", "The Eiffel Tower is in", "--answer", " Paris", "--steps", "2", "-q")

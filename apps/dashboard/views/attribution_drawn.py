@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from interp.analyses.attribution import Attribution
 
+FOR, AGAINST = "#3d94cf", "#d9822b"
 MOST_ROWS = 200  # of a table on the page; exports hold all
 MOST_BARS = 16
 ENOUGH = 1e-3  # relative: a sum that is off by more is no rounding
@@ -42,6 +43,7 @@ def waterfall(context: Context, found: "Attribution") -> None:
     said = ", ".join(f"{row.part} {row.mean:+.2f}" for row in frame.head(5).itertuples())
     figure = found.figure()
     figure.update_layout(height=110 + 24 * (min(SHOWN, len(frame)) + 2))
+    figure.update_traces(increasing_marker_color=FOR, decreasing_marker_color=AGAINST)  # those of the maps below
     context.plot("waterfall", figure, f"Waterfall by {by} up to {found.explained}: {said}; the others follow.")
     with st.expander(f"All {len(frame):,} parts, the strongest first"):
         st.dataframe(frame.head(MOST_ROWS), width="stretch", hide_index=True)
@@ -189,7 +191,7 @@ def _bars(context: Context, name: str, found: "Attribution", values: np.ndarray,
     shown = np.sort(np.argsort(-np.abs(values), kind="stable")[:MOST_BARS])
     labels = [f"{visible(str(found['token'][place]))} {place}" for place in shown]
     figure = ranked_bars(labels, {"logits": values[shown]}, title="", metric="logits", label="from")
-    colours: list[Any] = ["#3d94cf" if value > 0 else "#d9822b" for value in values[shown]]
+    colours: list[Any] = [FOR if value > 0 else AGAINST for value in values[shown]]
     figure.update_traces(marker_color=colours).update_layout(height=92 + 24 * len(shown))
     best = int(np.abs(values).argmax())
     context.plot(name.replace(" ", "-"), figure, f"{what}: most from {seen(found['token'][best])} (position {best}), "

@@ -1,5 +1,6 @@
 """FFN memories: which neurons write most at a token, in which words; one of them closely, and what changing it does."""
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
@@ -258,6 +259,8 @@ def _changes(context: Context, name: str) -> None:
     found = context.further("changes", button=label)
     if found is not None:
         drawn.changes(context, found)
+        st.caption("The same as a command:")
+        st.code(shlex.join(changing(context.shown_values, context.chosen)), language="bash", wrap_lines=True)
 
 
 # ---------------------------------------------------------------------------------------------------------- repeating
@@ -267,6 +270,17 @@ def command(values: Values, chosen: Chosen) -> list[str]:
     """The map."""
     asked = [f"--position={values['position']}", "--top", str(values["top_k"]), "--prefix", values["prefix"]]
     return ["interp", "memories", *asked, *chosen.words(), "--json", "--", values["text"]]
+
+
+def changing(values: Values, chosen: Chosen) -> list[str]:
+    """What changing neurons does."""
+    named = [word for name in _edited(values) for word in ("--neuron", name)]
+    changes = [word for change in values["changes"] for word in ("--change", change)]
+    answer = ["--answer", values["answer"]] if values["answer"] else []
+    numbers = {"others": "--others", "controls": "--controls", "seed": "--seed", "new_tokens": "--max-new-tokens"}
+    counted = [word for name, option in numbers.items() for word in (option, str(values[name]))]
+    said = [*answer, *named, *changes, *counted, "--prefix", values["prefix"], *chosen.words(), "--json"]
+    return ["interp", "neurons", *said, "--", values["text"]]
 
 
 def python(values: Values, chosen: Chosen) -> str:
