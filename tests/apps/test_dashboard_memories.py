@@ -83,6 +83,9 @@ def test_bad_values_are_said_in_words() -> None:
     app.text_input(key="memories.neuron").set_value("0.9999")
     settle(app)
     assert "There is no neuron 0.9999: layer 0 has one dense FFN" in " ".join(complaints(app))
+    app.text_input(key="memories.neuron").set_value("0.5, 0.6")
+    settle(app)
+    assert "One neuron is expected here." in complaints(app)
     assert errors(app) == []
 
 

@@ -190,7 +190,7 @@ def show(context: Context, results: Results) -> None:
     st.caption(found.caution)
     st.subheader("One neuron", anchor=False)
     name = str(context.control("neuron")).strip()
-    if (problem := drawn.refused(context.model, name)) is not None:
+    if (problem := _one(name) or drawn.refused(context.model, name)) is not None:
         st.warning(problem)
         return
     drawn.here(context, found, name)
