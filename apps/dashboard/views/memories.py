@@ -1,22 +1,17 @@
 """FFN memories: which neurons write most at a token, in which words; one of them closely, and what changing it does."""
 
 import shlex
-from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
 from interp.apps.dashboard import address
 from interp.apps.dashboard.context import Context
-from interp.apps.dashboard.costs import estimated
-from interp.apps.dashboard.page import Cost, Page, Work
-from interp.apps.dashboard.parameters import Parameter, Values
-from interp.apps.dashboard.shelf import Chosen
+from interp.apps.dashboard.page import Page, Work
+from interp.apps.dashboard.parameters import Parameter
 from interp.apps.dashboard.store import Results
-
-if TYPE_CHECKING:
-    from interp.analyses.neurons import Neuron
-    from interp.apps.dashboard.jobs import Reporter
-    from interp.models.transformer import Transformer
+from interp.apps.dashboard.views import memories_work as work
+from interp.apps.dashboard.views.memories_repeat import changing, command, python
+from interp.apps.dashboard.views.memories_work import names_of
 
 METRICS = {
     "dominance": "dominance |w·m|·‖v‖, signed as m",
@@ -44,11 +39,6 @@ def _named(text: str) -> str | None:
     except UsageError as error:
         return str(error)
     return None
-
-
-def names_of(text: str) -> list[str]:
-    """The neurons that a line names, by commas."""
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _one(text: str) -> str | None:
@@ -80,99 +70,6 @@ PARAMETERS = (
     Parameter("new_tokens", "whole", 12, "Tokens written", "How far the text is written on.", low=1, high=64,
               view=True),
 )  # fmt: skip
-TRIGGERS_KEPT = 10
-PIECE = 512  # tokens of a document that are read together, at most
-
-
-def compute(model: "Transformer", values: Values, report: "Reporter") -> Results:
-    """The dominant neurons of every layer."""
-    from interp.analyses.memories import ffn_memories
-
-    report(0, 1)
-    asked = {name: values[name] for name in ("position", "top_k", "prefix")}
-    return {"memories": ffn_memories(model, values["text"], **asked)}
-
-
-def cost(model: "Transformer", values: Values) -> Cost:
-    """A run, and the vocabulary's scores of all that is kept."""
-    length = len(model.tokenizer.prompt_ids(values["text"], values["prefix"]))
-    return estimated(model, "memories", [length], {"top_k": values["top_k"]})
-
-
-def _place(model: "Transformer", values: Values) -> "tuple[Neuron, int]":
-    """The neuron, and its number in its layer."""
-    from interp.analyses.neurons import memory_of, neurons_of
-
-    (neuron,) = neurons_of(model, names_of(values["neuron"]))
-    return neuron, memory_of(model.config, neuron)
-
-
-def compute_words(model: "Transformer", values: Values, report: "Reporter") -> Results:
-    """The words of one value vector."""
-    from interp.analyses.value_tokens import value_tokens
-
-    neuron, memory = _place(model, values)
-    return {"words": value_tokens(model, layer=neuron.layer, neurons=memory)}
-
-
-def compute_triggers(model: "Transformer", values: Values, report: "Reporter") -> Results:
-    """Where one neuron fires most, with either sign."""
-    from interp.analyses.documents import bundled
-    from interp.analyses.triggers import find_triggers
-
-    neuron, memory = _place(model, values)
-    texts = bundled()[: values["documents"]]
-    asked: dict[str, Any] = {"layers": neuron.layer, "neurons": memory, "top_k": TRIGGERS_KEPT}
-    asked |= {"length": _piece(model, values), "prefix": values["prefix"]}
-    return {"triggers": find_triggers(model, texts, **asked, progress=report)}
-
-
-def _piece(model: "Transformer", values: Values) -> int:
-    return min(PIECE, model.config.n_ctx - len(model.tokenizer.prefix_ids(values["prefix"])))
-
-
-def cost_of_triggers(model: "Transformer", values: Values) -> Cost:
-    """Every document, up to the neuron's layer."""
-    from interp.analyses.documents import bundled
-
-    neuron, _ = _place(model, values)
-    lengths = [len(model.tokenizer.encode(document.text)) for document in bundled()[: values["documents"]]]
-    asked = {"layers": [neuron.layer], "prefix": values["prefix"], "length": _piece(model, values)}
-    return estimated(model, "triggers", lengths, asked)
-
-
-def _edited(values: Values) -> list[str]:
-    return names_of(values["edited"]) or names_of(values["neuron"])
-
-
-def compute_changes(model: "Transformer", values: Values, report: "Reporter") -> Results:
-    """How the text goes on with the neurons changed; what that does to the answer, and to other facts."""
-    from interp.analyses.continuations import continuations
-    from interp.analyses.fact_texts import question_of
-    from interp.analyses.neuron_edits import edit_neurons
-    from interp.analyses.suppression import known_others
-
-    prefix, which, changes = values["prefix"], _edited(values), list(values["changes"])
-    asked = question_of(model, values["text"], values["answer"] or None, prefix=prefix)
-    written = [change for change in changes if change != "mean"]
-    texts = continuations(
-        model, values["text"], which, changes=written, max_new_tokens=values["new_tokens"], prefix=prefix,
-        progress=report,
-    )  # fmt: skip
-    report.partial({"texts": texts})
-    others = known_others(model, values["others"], asked.answer, prefix=prefix if prefix != "chat" else "doc")
-    edits = edit_neurons(
-        model, [asked, *others], which, changes=changes, controls=values["controls"], prefix=prefix,
-        seed=values["seed"], progress=report, cancelled=report.cancelled,
-    )  # fmt: skip
-    return {"texts": texts, "edits": edits}
-
-
-def cost_of_changes(model: "Transformer", values: Values) -> Cost:
-    """The text and the others, with each change, of these neurons and of random ones."""
-    length = len(model.tokenizer.prompt_ids(values["text"], values["prefix"]))
-    asked = {"changes": values["changes"], "controls": values["controls"], "neurons": _edited(values)}
-    return estimated(model, "neuron-edits", [length] * (1 + values["others"]), asked)
 
 
 def show(context: Context, results: Results) -> None:
@@ -259,89 +156,9 @@ def _changes(context: Context, name: str) -> None:
     found = context.further("changes", button=label)
     if found is not None:
         drawn.changes(context, found)
+        asked = {**context.shown_values, **address.asked(context.page)["changes"]}
         st.caption("The same as a command:")
-        st.code(shlex.join(changing(context.shown_values, context.chosen)), language="bash", wrap_lines=True)
-
-
-# ---------------------------------------------------------------------------------------------------------- repeating
-
-
-def command(values: Values, chosen: Chosen) -> list[str]:
-    """The map."""
-    asked = [f"--position={values['position']}", "--top", str(values["top_k"]), "--prefix", values["prefix"]]
-    return ["interp", "memories", *asked, *chosen.words(), "--json", "--", values["text"]]
-
-
-def changing(values: Values, chosen: Chosen) -> list[str]:
-    """What changing neurons does."""
-    named = [word for name in _edited(values) for word in ("--neuron", name)]
-    changes = [word for change in values["changes"] for word in ("--change", change)]
-    answer = ["--answer", values["answer"]] if values["answer"] else []
-    numbers = {"others": "--others", "controls": "--controls", "seed": "--seed", "new_tokens": "--max-new-tokens"}
-    counted = [word for name, option in numbers.items() for word in (option, str(values[name]))]
-    said = [*answer, *named, *changes, *counted, "--prefix", values["prefix"], *chosen.words(), "--json"]
-    return ["interp", "neurons", *said, "--", values["text"]]
-
-
-def python(values: Values, chosen: Chosen) -> str:
-    """The map, the neuron, and what changing neurons does."""
-    asked = ", ".join(f"{name}={values[name]!r}" for name in ("position", "top_k", "prefix"))
-    prefix, written = values["prefix"], [change for change in values["changes"] if change != "mean"]
-    cell = f"str(found['name'][{values['layer']}, {values['rank'] - 1}])"
-    neuron = f"{values['neuron']!r}" if values["neuron"] else cell
-    return f"""
-from interp.analyses.continuations import continuations
-from interp.analyses.documents import bundled
-from interp.analyses.fact_texts import question_of
-from interp.analyses.memories import ffn_memories
-from interp.analyses.neuron_edits import edit_neurons
-from interp.analyses.neurons import memory_of, neurons_of
-from interp.analyses.suppression import known_others
-from interp.analyses.triggers import find_triggers
-from interp.analyses.value_tokens import value_tokens
-
-text = {values["text"]!r}
-found = ffn_memories(model, text, {asked})
-(neuron,) = neurons_of(model, [{neuron}])
-memory = memory_of(model.config, neuron)
-words = value_tokens(model, layer=neuron.layer, neurons=memory)
-print("\\n".join([*found.summary(), *words.summary()]))
-
-
-def triggers():  # takes a while
-    return find_triggers(
-        model,
-        bundled()[:{values["documents"]}],
-        layers=neuron.layer,
-        neurons=memory,
-        top_k={TRIGGERS_KEPT},
-        length=min({PIECE}, model.config.n_ctx - len(model.tokenizer.prefix_ids({prefix!r}))),
-        prefix={prefix!r},
-    )
-
-
-def changed(which={names_of(values["edited"]) or None!r}):
-    which = which or [neuron]
-    texts = continuations(
-        model, text, which, changes={written!r}, max_new_tokens={values["new_tokens"]}, prefix={prefix!r}
-    )
-    asked = question_of(model, text, {values["answer"] or None!r}, prefix={prefix!r})
-    others = known_others(model, {values["others"]}, asked.answer, prefix={prefix if prefix != "chat" else "doc"!r})
-    edits = edit_neurons(
-        model,
-        [asked, *others],
-        which,
-        changes={list(values["changes"])!r},
-        controls={values["controls"]},
-        seed={values["seed"]},
-        prefix={prefix!r},
-    )
-    return texts, edits
-
-
-# print("\\n".join(triggers().summary()))
-# print("\\n".join(line for each in changed() for line in each.summary()))
-"""
+        st.code(shlex.join(changing(asked, context.chosen)), language="bash", wrap_lines=True)
 
 
 PAGE = Page(
@@ -357,15 +174,15 @@ PAGE = Page(
         "answer": " Paris",
     },
     show=show,
-    compute=compute,
+    compute=work.compute,
     command=command,
     python=python,
-    cost=cost,
+    cost=work.cost,
     further=(
-        Work("words", "Reading the value", compute_words, needs=("neuron",), automatic=True, recorded=False),
-        Work("triggers", "Searching for triggers", compute_triggers, needs=("neuron", "documents", "prefix"),
-             cost=cost_of_triggers),
-        Work("changes", "Changing neurons", compute_changes, cost=cost_of_changes,
+        Work("words", "Reading the value", work.compute_words, needs=("neuron",), automatic=True, recorded=False),
+        Work("triggers", "Searching for triggers", work.compute_triggers, needs=("neuron", "documents", "prefix"),
+             cost=work.cost_of_triggers),
+        Work("changes", "Changing neurons", work.compute_changes, cost=work.cost_of_changes,
              needs=("text", "prefix", "neuron", "edited", "changes", "answer", "others", "controls", "seed",
                     "new_tokens")),
     ),
