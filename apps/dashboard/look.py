@@ -1,6 +1,6 @@
 """Colours that follow Streamlit's theme and stay apart for colour-blind eyes, and the little style that pages share."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 
 import streamlit as st
@@ -72,7 +72,7 @@ def chip(text: str) -> str:
 
 
 def strip(
-    tokens: Sequence[object], said: Sequence[str], *, chosen: int | None = None, shades: Sequence[str] | None = None
+    tokens: Iterable[object], said: Sequence[str], *, chosen: int | None = None, shades: Sequence[str] | None = None
 ) -> None:
     """The tokens of a text one behind the other: `said` stands on hovering, `shades` are their backgrounds."""
     from interp.plots import visible
