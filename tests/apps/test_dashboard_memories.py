@@ -136,4 +136,4 @@ def test_triggers_are_searched_when_they_are_asked_for() -> None:
     assert errors(app) == []
     frame = next(frame.value for frame in app.dataframe if "context" in frame.value)
     assert set(frame["end"]) == {"largest", "smallest"}
-    assert values(app)["asked"] == "main,triggers"
+    assert "triggers" in values(app)["asked"].split(",")
