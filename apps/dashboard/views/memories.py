@@ -18,14 +18,7 @@ METRICS = {
     "coefficient": "coefficient m",
     "explained": "explained so far",
 }
-CHANGES = {
-    "zero": "zero: nothing is written",
-    "mean": "mean: its average over the texts",
-    "x0.5": "halved",
-    "x2": "twice",
-    "x3": "three times",
-    "x10": "ten times",
-}
+CHANGES = {"zero": "to nothing", "mean": "to its mean", "x0.5": "× 0.5", "x2": "× 2", "x3": "× 3", "x10": "× 10"}
 
 
 def _named(text: str) -> str | None:
