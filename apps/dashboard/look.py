@@ -30,6 +30,7 @@ STYLE = f"""<style>
 @media (max-width: 640px) {{
   .block-container {{ padding-left: .9rem; padding-right: .9rem; padding-top: 2.2rem; }}
   h1 {{ font-size: 1.6rem !important; }}
+  .heatmap-label {{ display: none; }}
 }}
 </style>"""
 
