@@ -12,7 +12,9 @@ import numpy as np
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from interp.analyses.last_logits import last_logits
 from interp.analyses.left_out import none_left
+from interp.analyses.vocabulary import token_texts
 from interp.errors import UsageError
 from interp.facts import Fact, answer_ids
 from interp.models.batching import pad
@@ -61,6 +63,14 @@ class Question:
         if isinstance(fact, Question):
             return fact
         return cls(fact.id, fact.relation, (fact.prompt, *fact.paraphrase_prompts), fact.answer)
+
+
+def question_of(model: "Transformer", prompt: str, answer: str | None = None, *, prefix: Prefix = "doc") -> Question:
+    """A prompt with its answer, by default the token that the model says."""
+    if answer is not None:
+        return Question("the prompt", "the prompt", (prompt,), answer)
+    said = int(last_logits(model, model.to_tokens(prompt, prefix=prefix), None)[0, -1].argmax())
+    return Question("the prompt", "the prompt", (prompt,), token_texts(model, [said])[0], (said,))
 
 
 @dataclass(frozen=True)

@@ -214,29 +214,3 @@ def _labels(texts: Sequence[FactText]) -> Arrays:
         "answer_tokens": [text.answer_tokens for text in texts],
     }
     return {name: (values, ("text",)) for name, values in columns.items()}
-
-
-def continuations(
-    model: "Transformer",
-    prompt: str,
-    neurons: Sequence[Neuron | str],
-    *,
-    changes: Sequence[str] = ("zero",),
-    means: Mapping[Neuron, float] | None = None,
-    max_new_tokens: int = 8,
-    prefix: "PrefixPolicy" = "doc",
-) -> dict[str, str]:
-    """How the model goes on, greedily, as it is (`unedited`) and with every change of these neurons in all tokens.
-
-    For `mean`, `means` must be given (`mean_coefficients`). Raises `UsageError` as `edit_neurons` does.
-    """
-    which, tokens = neurons_of(model, neurons), model.to_tokens(prompt, prefix=prefix)
-    if "mean" in changes and means is None:
-        raise UsageError("What neurons are on average is not known here; give `means`, from `mean_coefficients`.")
-    edits = {"unedited": [], **{change: neuron_edits(which, change, means=means) for change in changes}}
-    found = {}
-    for name, hooks in edits.items():
-        with model.hooks(hooks):
-            whole = model.generate(tokens, max_new_tokens)
-        found[name] = model.tokenizer.decode(whole[0, tokens.shape[1] :].tolist())
-    return found

@@ -23,6 +23,7 @@ from interp.analyses.neurons import Neuron
 from interp.errors import UsageError
 from interp.facts import Fact, answer_ids, exact_span, fill
 from interp.models.replay import Progress
+from interp.prompts import Prefix
 
 if TYPE_CHECKING:
     from interp.models.prompt_formats import PrefixPolicy
@@ -136,6 +137,14 @@ def in_turns(facts: Sequence[Fact], limit: int) -> tuple[Fact, ...]:
         turns[fact.relation] = turns.get(fact.relation, 0) + 1
         ranked.append((turns[fact.relation], fact))
     return tuple(fact for _, fact in sorted(ranked, key=lambda each: each[0])[:limit])
+
+
+def known_others(model: "Transformer", count: int, answer: str, *, prefix: Prefix = "doc") -> tuple[Fact, ...]:
+    """Up to `count` bundled facts that the model knows, of all relations in turn, none with that answer."""
+    if count == 0:
+        return ()
+    tried = in_turns([fact for fact in fact_data.bundled_facts() if fact.answer != answer], 3 * count)
+    return in_turns(filter_facts(model, tried, prefix=prefix).known(tried), count)
 
 
 def peers_of(known: Sequence[Fact], edited: Sequence[Fact], count: int) -> tuple[Fact, ...]:

@@ -11,7 +11,7 @@ The subject's tokens are found from the place of `{}` in the template, never by 
 letters may stand elsewhere. How many tokens an object has depends on the tokenizer; the first is what is measured.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from interp.errors import UsageError, nearest

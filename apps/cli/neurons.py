@@ -10,8 +10,9 @@ from interp.apps.cli.options import Common, Occurrence, refuse, with_common
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from interp.analyses.continuations import Continuations
     from interp.analyses.knowledge_neurons import KnowledgeNeurons
-    from interp.analyses.neuron_edits import NeuronEdits
+    from interp.apps.cli.neuron_edits import Edited
     from interp.facts import Fact
     from interp.models.transformer import Transformer
 
@@ -20,6 +21,7 @@ Examples:
   interp neurons "The capital of France is" --answer " Paris"
   interp neurons "The capital of France is" --paraphrase "The seat of government of France is the city of"
   interp neurons "The capital of France is" --change zero --change x3 --others 20
+  interp neurons "The capital of France is" --neuron 24.1005 --change zero
   interp neurons --facts bundled --edited 20 --out results
 """
 
@@ -60,6 +62,17 @@ def neurons(
         list[str] | None,
         typer.Option(metavar="CHANGE", help="zero, mean, x2 or =1.5; may be given again.", show_default="zero mean x2"),
     ] = None,
+    neuron: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Edit this one, instead of those that are found; may be given again.",
+            show_default=False,
+        ),
+    ] = None,
+    max_new_tokens: Annotated[
+        int, typer.Option(metavar="N", min=1, help="How far the text of a PROMPT is written on.")
+    ] = 8,
     others: Annotated[
         int, typer.Option(metavar="N", min=0, help="Other facts that the model knows, to see what else changes.")
     ] = 10,
@@ -77,7 +90,10 @@ def neurons(
 
     if subject is None:
         refuse(context, "the --subject of a PROMPT", "occurrence")
-    many = about_facts(context, prompt_only=("answer", "paraphrase", "subject"), facts_only=("position", "edited"))
+    if neuron is not None:
+        refuse(context, "neurons that are looked for", "subject", "paraphrase", "count", "steps")
+    prompt_only = ("answer", "paraphrase", "subject", "neuron", "max_new_tokens")
+    many = about_facts(context, prompt_only=prompt_only, facts_only=("position", "edited"))
     given = chosen_facts(facts, relation, limit) if many else ()
     from interp.analyses.neuron_changes import parse_change
 
@@ -88,8 +104,14 @@ def neurons(
         _study(load_model(common), given, position, edited, count, changes, others, controls, steps, common)
         return
     model = load_model(common)
+    from interp.apps.cli.neuron_edits import Edited
+
+    how = Edited(tuple(changes), others, controls, max_new_tokens)
+    if neuron is not None:
+        _those(model, str(prompt), answer, neuron, how, common)
+        return
     found = _found(model, str(prompt), answer, subject, occurrence, paraphrase or [], steps, common)
-    _one(model, found, count, changes, others, controls, common)
+    _one(model, found, count, how, common)
 
 
 def _study(
@@ -107,6 +129,7 @@ def _study(
     """Many facts."""
     from interp.analyses.left_out import first_token_lines
     from interp.analyses.suppression import suppression_study
+    from interp.apps.cli.neuron_edits import effects
     from interp.apps.cli.session import deliver, left_out_lines, working
 
     with working("Finding neurons, and editing them", common) as progress:
@@ -125,7 +148,7 @@ def _study(
             progress=progress,
         )
     notes = [*map(str.strip, first_token_lines(result)), *left_out_lines(result)]
-    drawn = [_effects(result), *notes, f"\n{result.caution}"]
+    drawn = [effects(result), *notes, f"\n{result.caution}"]
     deliver(result, result.to_frame(), drawn, common, "neurons")
 
 
@@ -161,68 +184,39 @@ def _one(
     model: "Transformer",
     found: "KnowledgeNeurons",
     count: int,
-    changes: list[str],
-    others: int,
-    controls: int,
+    how: "Edited",
     common: Common,
 ) -> None:
     """One fact: its neurons, the answer with and without them, and other facts."""
-    from interp.analyses.neuron_edits import continuations, edit_neurons
-    from interp.apps.cli.output import show_token
-    from interp.apps.cli.session import deliver, working
+    from interp.apps.cli.neuron_edits import drawn_edits, edited
+    from interp.apps.cli.session import deliver
 
-    asked, which = found.question, found.strongest(count)
+    which = found.strongest(count)
     if not which:
         deliver(found, found.to_frame(), found.summary(), common, "neurons")
         return
-    with working("Editing them, and random neurons", common) as progress:
-        edits = edit_neurons(
-            model,
-            [asked, *_others(model, others, asked.answer, common)],
-            which,
-            changes=changes,
-            controls=controls,
-            prefix=common.prefix,
-            seed=common.seed,
-            progress=progress,
-        )
-        written = continuations(
-            model, asked.prompts[0], which, changes=[each for each in changes if each != "mean"], prefix=common.prefix
-        )
-    told = [f"  {name:>10}: {show_token(text)}" for name, text in written.items()]
-    parts = [*found.summary()[:-1], f"\nThe strongest {len(which)}: {', '.join(map(str, which))}", *told, ""]
-    frame, effects = found.to_frame(), edits.to_frame()
-    drawn: list[RenderableType] = [*parts, _effects(edits), f"\n{found.caution}"]
-    notes = [f"{name}: {text}" for name, text in written.items()]
-    deliver(found, frame, drawn, common, "neurons", {"edits": (edits, effects)}, notes)
+    edits, texts = edited(model, found.question, which, how, common)
+    head = [*found.summary()[:-1], f"\nThe strongest {len(which)}: {', '.join(map(str, which))}"]
+    drawn: list[RenderableType] = [*head, *drawn_edits(edits, texts), f"\n{found.caution}"]
+    others = {"edits": (edits, edits.to_frame()), "continuations": (texts, texts.to_frame())}
+    deliver(found, found.to_frame(), drawn, common, "neurons", others, _notes(texts))
 
 
-def _others(model: "Transformer", count: int, answer: str, common: Common) -> "tuple[Fact, ...]":
-    """Known facts of all relations in turn, none with that answer."""
-    from interp.analyses.fact_data import bundled_facts
-    from interp.analyses.fact_filter import filter_facts
-    from interp.analyses.suppression import in_turns
+def _those(
+    model: "Transformer", prompt: str, answer: str | None, named: list[str], how: "Edited", common: Common
+) -> None:
+    """Neurons that were named."""
+    from interp.analyses.fact_texts import question_of
+    from interp.analyses.neurons import neurons_of
+    from interp.apps.cli.neuron_edits import drawn_edits, edited
+    from interp.apps.cli.session import deliver
 
-    if count == 0:
-        return ()
-    tried = in_turns([fact for fact in bundled_facts() if fact.answer != answer], 3 * count)
-    return in_turns(filter_facts(model, tried, prefix=common.prefix).known(tried), count)
+    which = neurons_of(model, named)
+    edits, texts = edited(model, question_of(model, prompt, answer, prefix=common.prefix), which, how, common)
+    drawn = [f"Changed: {', '.join(map(str, which))}", *drawn_edits(edits, texts), f"\n{edits.caution}"]
+    others = {"continuations": (texts, texts.to_frame())}
+    deliver(edits, edits.to_frame(), drawn, common, "edits", others, _notes(texts))
 
 
-def _effects(result: "NeuronEdits") -> "RenderableType":
-    """One row a change and group."""
-    from interp.apps.cli.output import table
-
-    rows = [
-        (
-            row["change"],
-            row["group"],
-            *(result.interval(name, row["change"], row["group"]) for name in ("effect", "control_effect", "excess")),
-            f"{row['relative']:+.0%}",
-            f"{row['lost']:.0%}" if row["lost"] == row["lost"] else "–",
-        )
-        for row in result.to_frame().to_dict(orient="records")
-        if row["units"]
-    ]
-    columns = ["change", "texts", "effect on p(answer)>", "random neurons>", "excess>", "relative>", "answers lost>"]
-    return table(columns, rows, f"{len(result.axes['edited'])} edited, {len(result['prompt'])} texts; 95 % intervals")
+def _notes(texts: "Continuations") -> list[str]:
+    return [f"{name}: {text}" for name, text in texts.texts.items()]

@@ -68,9 +68,13 @@ class Context:
         said = f"{parameter.label} {value} is outside {low:g} to {high:g} here; {inner} is used."
         st.warning(said)
         address.complaints(self.page).append(said)  # so that it still stands after the next run of the script
-        key = address.widget_key(self.page, name)
-        self.values[name] = inner
-        st.session_state[key] = inner
+        self.put(name, inner)
+
+    def put(self, name: str, value: Any) -> None:
+        """Change a value whose widget is drawn further down in this run, so that nothing need be drawn again."""
+        assert self.page.parameter(name).problem(value) is None
+        self.values[name] = value
+        st.session_state[address.widget_key(self.page, name)] = value
 
     def plot(self, name: str, figure: "Figure", alt: str, *, chooses: Sequence[str] = ()) -> None:
         """A figure with a text alternative; it can be exported under its name.

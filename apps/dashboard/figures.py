@@ -24,6 +24,7 @@ def config(name: str) -> dict[str, Any]:
 
 def fitted(figure: "Figure") -> "Figure":
     """A copy without fixed width, template and title; heat maps get the scale of the theme."""
+    import pandas  # noqa: F401  plotly reads of it whatever is loaded, and fails while a job's thread loads it
     from plotly.graph_objects import Figure
 
     copy = Figure(figure)

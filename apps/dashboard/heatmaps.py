@@ -153,6 +153,7 @@ def _choose(context: "Context", grid: Grid, key: str) -> None:
 
 def figure(grid: Grid, drawn: Drawn, chosen: tuple[int, int] | None, *, of: str) -> "Figure":
     """The map for the theme `of`, its markers, and a frame around the chosen cell."""
+    import pandas  # noqa: F401  plotly reads of it whatever is loaded, and fails while a job's thread loads it
     from plotly.graph_objects import Figure
 
     small = drawn.values.size <= MOST_TEXTS and drawn.block == (1, 1)

@@ -1,6 +1,6 @@
 """Colours that follow Streamlit's theme and stay apart for colour-blind eyes, and the little style that pages share."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 
 import streamlit as st
@@ -35,6 +35,7 @@ STYLE = f"""<style>
 @media (max-width: 640px) {{
   .block-container {{ padding-left: .9rem; padding-right: .9rem; padding-top: 2.2rem; }}
   h1 {{ font-size: 1.6rem !important; }}
+  .heatmap-label {{ display: none; }}
 }}
 </style>"""
 
@@ -74,6 +75,20 @@ def chip(text: str) -> str:
     from interp.plots import visible
 
     return f'<code class="interp-chip">{visible(text)}</code>'
+
+
+def strip(
+    tokens: Iterable[object], said: Sequence[str], *, chosen: int | None = None, shades: Sequence[str] | None = None
+) -> None:
+    """The tokens of a text one behind the other: `said` stands on hovering, `shades` are their backgrounds."""
+    from interp.plots import visible
+
+    spans = []
+    for place, token in enumerate(tokens):
+        marked = ' class="chosen"' if place == chosen else ""
+        shade = f' style="background:{shades[place]}"' if shades else ""
+        spans.append(f'<span{marked}{shade} title="{escape(said[place])}">{visible(str(token))}</span>')
+    st.html(f'<div class="interp-tokens">{"".join(spans)}</div>')
 
 
 def sentence(text: str, *, small: bool = False) -> None:

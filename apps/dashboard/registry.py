@@ -3,10 +3,20 @@
 from collections.abc import Mapping
 
 from interp.apps.dashboard.page import Page
-from interp.apps.dashboard.views import attention, heads, overview, patching, prompt, runs, tracing
+from interp.apps.dashboard.views import (
+    attention,
+    attribution,
+    heads,
+    memories,
+    overview,
+    patching,
+    prompt,
+    runs,
+    tracing,
+)
 
 PAGES: Mapping[str, tuple[Page, ...]] = {
-    "Look": (overview.PAGE, prompt.PAGE, attention.PAGE, heads.PAGE),
+    "Look": (overview.PAGE, prompt.PAGE, attention.PAGE, heads.PAGE, memories.PAGE, attribution.PAGE),
     "Change": (patching.PAGE, tracing.PAGE),
     "Keep": (runs.PAGE,),
 }

@@ -15,7 +15,7 @@ from interp.analyses.fact_texts import GROUPS, Question, as_batch, fact_texts, m
 from interp.analyses.group_effects import by_group
 from interp.analyses.knowledge_neurons import knowledge_neurons
 from interp.analyses.neuron_changes import mean_coefficients, neuron_edits
-from interp.analyses.neuron_edits import NeuronEdits, continuations, edit_neurons
+from interp.analyses.neuron_edits import NeuronEdits, edit_neurons
 from interp.analyses.neurons import Neuron, neurons_of
 from interp.analyses.suppression import in_turns, peers_of, suppression_study
 from interp.errors import UsageError
@@ -246,17 +246,6 @@ def test_a_result_comes_back_as_it_was_saved(edited: NeuronEdits, tmp_path: Path
     assert "held out" in text
     assert "100% of right answers lost" in text
     assert [trace.name for trace in edited.figure().data] == ["these neurons", "random neurons of their layers"]
-
-
-def test_the_answer_changes_before_the_eyes(memory: "Transformer") -> None:
-    found = continuations(memory, EIFFEL.prompt, ["0.5"], changes=("zero", "x2"), max_new_tokens=1)
-    assert {name: text.strip() for name, text in found.items()} == {
-        "unedited": "Paris",
-        "zero": "Seattle",
-        "x2": "Paris",
-    }
-    with pytest.raises(UsageError, match="give `means`"):
-        continuations(memory, EIFFEL.prompt, ["0.5"], changes=("mean",))
 
 
 def test_a_study_finds_the_neurons_of_known_facts_without_what_it_holds_out(memory: "Transformer") -> None:

@@ -115,7 +115,8 @@ def test_what_cannot_be_patched_is_said_in_words(
     app = settle(alone(PAGE, **opened(**more)))
     assert len(app.exception) == 0
     (error,) = errors(app)
-    assert said in error and "fault in interp" not in error
+    assert said in error
+    assert "fault in interp" not in error
 
 
 def test_a_link_with_a_bad_value_says_so(memory: "Transformer", own_workshop: "Workshop") -> None:

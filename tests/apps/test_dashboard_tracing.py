@@ -44,7 +44,8 @@ def test_what_can_be_chosen_is_what_there_is() -> None:
     lines = files("interp.analyses.texts").joinpath("facts.jsonl").read_text(encoding="utf-8").splitlines()
     there = {json.loads(line)["relation"] for line in lines}
     assert set(fact_inputs.RELATIONS) == {fact_inputs.ALL, *there}
-    assert tracing.KINDS == dict(SAID) and tuple(tracing.KINDS) == get_args(Kind)
+    assert dict(SAID) == tracing.KINDS
+    assert tuple(tracing.KINDS) == get_args(Kind)
     assert get_args(Sublayer) == tracing.SUBLAYERS
 
 
@@ -121,7 +122,8 @@ def test_what_cannot_be_traced_is_said_in_words(
     app = settle(alone(PAGE, **opened(**more)))
     assert len(app.exception) == 0
     (error,) = errors(app)
-    assert said in error and "fault in interp" not in error
+    assert said in error
+    assert "fault in interp" not in error
 
 
 def test_a_link_with_a_bad_value_says_so(memory: "Transformer", own_workshop: "Workshop") -> None:

@@ -8,6 +8,7 @@ import pytest
 
 import interp
 from interp.analyses import fact_data
+from interp.analyses.continuations import Continuations
 from interp.facts import Fact
 from interp.models.circuits import OneFact
 from interp.models.constructed import one_fact_memory
@@ -51,6 +52,22 @@ class TestNeurons:
         assert document["notes"][0].startswith("unedited: Paris")
         assert interp.open_run(tmp_path / "out").result(job="neurons").axes["neuron"] == ("0.5",)
         assert interp.open_run(tmp_path / "out").result(job="edits").axes["edited"] == ("the prompt",)
+
+    def test_neurons_that_are_named_are_edited_without_looking_for_others(self, run: Run, tmp_path: Path) -> None:
+        words = ("neurons", "The Eiffel Tower is in", "--neuron", "0.5", "--change", "zero", "--controls", "1", "-q")
+        code, printed, _ = run(*words, "--max-new-tokens", "1", "--out", str(tmp_path / "out"))
+        assert code == 0
+        assert "Changed: 0.5" in printed
+        assert 'zero: "Seattle"' in printed
+        saved = interp.open_run(tmp_path / "out")
+        assert saved.result(job="edits")["neurons"].tolist() == ["0.5"]
+        continued = saved.result(job="continuations")
+        assert isinstance(continued, Continuations)
+        assert continued.texts["unedited"] == "Paris"
+        code, _, complaint = run(*words, "--count", "3")
+        assert (code, "belongs to neurons that are looked for" in complaint) == (2, True)
+        code, _, complaint = run(*words[:2], "--neuron", "9.5", "-q")
+        assert (code, "There is no neuron 9.5" in complaint) == (2, True)
 
     def test_where_no_neuron_adds_anything_nothing_is_edited(self, run: Run) -> None:
         code, printed, _ = run("neurons", "The Eiffel Tower is in", "--answer", " Paris", "--steps", "2", "-q")

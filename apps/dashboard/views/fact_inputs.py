@@ -35,7 +35,7 @@ def replacing(values: Values) -> bool:
 def chosen(values: Values) -> "tuple[Fact, ...]":
     """The facts of the set."""
     from interp.analyses.fact_data import bundled_facts
-    from interp.facts import spread, of_relations
+    from interp.facts import of_relations, spread
 
     named = [] if values["relation"] == ALL else [values["relation"]]
     facts = bundled_facts()

@@ -83,19 +83,13 @@ def show(context: Context, results: Results) -> None:
 
 def _tokens(words: "Surprisal", chosen: int) -> None:
     """The text, each token shaded by its surprisal; hovering says the number."""
-    from interp.plots import visible
-
-    spans = []
-    for place, token in enumerate(words["token"]):
-        nats = float(words["surprisal"][place])
-        said = "nothing predicts it" if nats != nats else f"{nats:.2f} nats, rank {int(words['rank'][place]):,}"
-        shade = 0.0 if nats != nats else min(nats / MOST_NATS, 1.0) * 0.75
-        marked = ' class="chosen"' if place == chosen else ""
-        spans.append(
-            f'<span{marked} style="background:rgba(217,130,43,{shade:.2f})" title="position {place}: {said}">'
-            f"{visible(str(token))}</span>"
-        )
-    st.html(f'<div class="interp-tokens">{"".join(spans)}</div>')
+    shades, hints = [], []
+    for place, nats in enumerate(words["surprisal"].tolist()):
+        nothing = nats != nats
+        said = "nothing predicts it" if nothing else f"{nats:.2f} nats, rank {int(words['rank'][place]):,}"
+        hints.append(f"position {place}: {said}")
+        shades.append(f"rgba(217,130,43,{0.0 if nothing else min(nats / MOST_NATS, 1.0) * 0.75:.2f})")
+    look.strip(words["token"], hints, chosen=chosen, shades=shades)
     mean = words.mean
     more = "" if mean != mean else f" Mean surprisal {mean:.2f} nats; the darker, the more surprising."
     st.caption(f"{len(words['token'])} tokens.{more}")
