@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from interp.analyses import fact_data
+from interp.analyses.fact_filter import filter_facts
 from interp.analyses.knowledge_neurons import Position, knowledge_neurons
 from interp.analyses.known_facts import known_facts
 from interp.analyses.neuron_edits import NeuronEdits, edit_neurons
