@@ -86,12 +86,13 @@ class FactTraces(Result, kind="tracing.facts"):
             title=self._headline(),
             metric="mean indirect effect",
             tokens=[f"{role} ({count})" for role, count in zip(ROLES, self["count"], strict=True)],
+            roles=True,
         )
 
     def severed_figure(self, role: str = "last subject") -> "Figure":
         """The residual stream restored at one role, whole and with sublayers severed, by layer."""
         effects = {str(kind): self.at("effect", kind=kind, role=role) for kind in self.axes["kind"]}
-        return severed_curves(effects, f"{self._headline()}, at {role}")
+        return severed_curves(effects, f"Restored at {role}: means over {len(self.axes['fact'])} known facts")
 
     def panel(self, kind: str) -> str:
         """What a kind restores, in words: `FFN outputs, 10 layers`."""

@@ -331,18 +331,25 @@ def estimates_over_exact(points: Mapping[str, tuple[Labels, Numbers, Numbers]]) 
 
 
 def trace_heatmaps(
-    panels: Mapping[str, Numbers], *, title: str, metric: str, tokens: Sequence[str], layers: Labels | None = None
+    panels: Mapping[str, Numbers],
+    *,
+    title: str,
+    metric: str,
+    tokens: Sequence[str],
+    layers: Labels | None = None,
+    roles: bool = False,
 ) -> "Figure":
     """[position, layer] tables stacked under their names, the first token on top; one scale of colours for all.
 
-    A negative value anywhere makes the scale part at zero. Raises `UsageError` where a table has not one row a token,
+    With `roles`, rows are roles of tokens in place of tokens: their names stand whole, and they have no position. A
+    negative value anywhere makes the scale part at zero. Raises `UsageError` where a table has not one row a token,
     and where there is none.
     """
     from plotly.subplots import make_subplots
 
     tables = _alike(panels, len(tokens))
     names = list(range(next(iter(tables.values())).shape[1])) if layers is None else list(layers)
-    labels = [_starred(token) for token in tokens]
+    labels = [visible(token) if roles else _starred(token) for token in tokens]
     tall = 18 * min(len(tokens), MOST_TICKS) + 12
     figure = make_subplots(
         rows=len(tables),
@@ -351,7 +358,8 @@ def trace_heatmaps(
         vertical_spacing=PANEL_GAP / (len(tables) * (tall + PANEL_GAP)),
         subplot_titles=[escape(name, quote=False) for name in tables],
     )
-    for row, heatmap in enumerate(_trace_panels(tables, metric, labels, names), start=1):
+    rows = labels if roles else [f"{label} (position {place})" for place, label in enumerate(labels)]
+    for row, heatmap in enumerate(_trace_panels(tables, metric, rows, names), start=1):
         figure.add_trace(heatmap, row=row, col=1)
     height = 130 + len(tables) * (tall + PANEL_GAP)
     _titled(figure, escape(title, quote=False), "", "", height=height, width=220 + 20 * max(len(names), 20))
@@ -378,12 +386,14 @@ def _starred(token: str) -> str:
     return visible(token.removesuffix("*"), 14) + "*" if marked else visible(token, 14)
 
 
-def _trace_panels(tables: Mapping[str, np.ndarray], metric: str, labels: Labels, layers: Labels) -> "list[Heatmap]":
+def _trace_panels(
+    tables: Mapping[str, np.ndarray], metric: str, rows: Sequence[str], layers: Labels
+) -> "list[Heatmap]":
     """Heat maps that share their colours; the first one brings the scale."""
     from plotly.graph_objects import Heatmap
 
     colours = _colours(np.concatenate(list(tables.values())), None, None)
-    cells = [[f"{label} (position {place}), layer {layer}" for layer in layers] for place, label in enumerate(labels)]
+    cells = [[f"{row}, layer {layer}" for layer in layers] for row in rows]
     return [
         Heatmap(
             z=table,

@@ -176,6 +176,11 @@ class TestTraceHeatmaps:
         alone = plots.trace_heatmaps({"a": [[1.0]]}, title="", metric="", tokens=["*"])
         assert alone.layout.yaxis.ticktext == ("*",)
 
+    def test_the_names_of_roles_stand_whole_and_have_no_position(self) -> None:
+        figure = plots.trace_heatmaps({"a": [[1.0]]}, title="", metric="", tokens=["middle subject (152)"], roles=True)
+        assert figure.layout.yaxis.ticktext == ("middle subject (152)",)
+        assert figure.data[0].customdata[0][0] == "middle subject (152), layer 0"
+
     @pytest.mark.parametrize(
         "panels", [{}, {"a": np.ones((3, 2))}, {"a": np.ones((4, 2)), "b": np.ones((4, 3))}], ids=len
     )
