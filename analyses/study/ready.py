@@ -11,4 +11,4 @@ from interp.analyses import studies
 def ready_studies() -> Mapping[str, Path]:
     """Name → file, ordered by name."""
     files = [file for folder in studies.__path__ for file in Path(folder).glob("*.toml")]
-    return {file.stem: file for file in sorted(files)}
+    return {file.stem: file for file in sorted(files, key=lambda file: file.stem)}
