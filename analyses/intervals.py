@@ -4,6 +4,7 @@ For the bootstrap (Efron 1979) what was measured, pairs, facts or texts, is draw
 there are, and the means taken again; the interval holds the middle 95 % of what comes out.
 """
 
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
@@ -37,8 +38,7 @@ def ratio_interval(
     if count < 2:
         unknown = np.full(numerator.shape[:-1], np.nan)
         return unknown, unknown.copy()
-    chosen = np.random.default_rng(seed).integers(count, size=(draws, count))
-    weights = np.stack([np.bincount(each, minlength=count) for each in chosen]) / count
+    weights = _draws(seed, draws, count)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = (numerator @ weights.T) / (denominator @ weights.T)
     ratios = np.where(np.isfinite(ratios), ratios, np.nan)
@@ -49,6 +49,15 @@ def ratio_interval(
         quantile = np.nanquantile if np.isnan(ratios[known]).any() else np.quantile  # many times as fast
         low[known], high[known] = quantile(ratios[known], (tail, 1 - tail), axis=-1)
     return low, high
+
+
+@lru_cache(maxsize=1)  # many values of the same items follow each other
+def _draws(seed: int, draws: int, count: int) -> np.ndarray:
+    """[draw, pair]: the share that each pair has in each draw with replacement."""
+    chosen = np.random.default_rng(seed).integers(count, size=(draws, count))
+    weights = np.stack([np.bincount(each, minlength=count) for each in chosen]) / count
+    weights.flags.writeable = False
+    return weights
 
 
 def share_interval(successes: np.ndarray, count: np.ndarray, *, level: float = LEVEL) -> tuple[np.ndarray, np.ndarray]:
