@@ -35,7 +35,7 @@ Examples:
   interp resume runs/first --retry-failed
 """
 
-READY = ("head-atlas", "induction", "induction-families", "ioi-patching", "recall")  # a test holds them against the files
+READY = ("head-atlas", "induction", "induction-families", "ioi-patching", "recall")  # held against the files by a test
 FAILED_ITEMS = 3
 SHOWN = 5  # failed items that are named at the end; --verbose names all
 
