@@ -72,7 +72,7 @@ def fact_lens(costing: Costing, asked: Asked) -> Work:
 
 
 def attribution(costing: Costing, asked: Asked) -> Work:
-    """A run, two where key positions are told apart, and what was asked pulled back through each sublayer."""
+    """A run, two where key positions are told apart, what is said, and what was asked pulled back through sublayers."""
     config, by = costing.config, asked.word("by", "sublayer", BY)
 
     def one(item: Item) -> Work:
@@ -81,7 +81,7 @@ def attribution(costing: Costing, asked: Asked) -> Work:
         neurons = config.d_mlp * (by == "neuron")
         flops = 2 * config.n_layers * ((width + neurons) * config.d_model + sources)
         run = costing.forward(item.length, read=0, kept=SUBLAYERS, columns=1)
-        return (run * (2 if sources else 1) + costing.product(flops)).of_cells(1)
+        return (run * (2 if sources else 1) + costing.product(flops) + costing.unembed(1)).of_cells(1)
 
     return asked.each(one)
 
