@@ -18,7 +18,7 @@ What it does NOT tell: that a token which cannot be read here is not represented
 that the final norm and W_U do not read; and a token that can be read was not necessarily used by anything.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -130,13 +130,15 @@ def logit_lens(
     row: int | None = None,
     prefix: PrefixPolicy = "doc",
     max_bytes: int = 128 * 2**20,
+    progress: Callable[[int, int], None] | None = None,
 ) -> LensResult:
     """Read the residual stream after each layer as if it were the last.
 
     `source` is a text (the only case in which `prefix` is added), tokens [batch, pos], or a cache that holds the
     stream at every boundary: `blocks.0.hook_resid_pre` or `hook_embed`, and `blocks.*.hook_resid_post`. Of a batch,
     `row` says which text. `answers` are tokens to follow: ids, or texts of exactly one token. Positions count from
-    the end if negative; padding is left out. About `max_bytes` of logits are held at once.
+    the end if negative; padding is left out. About `max_bytes` of logits are held at once;
+    `progress` is called after each block of positions with how many are done, and of how many.
 
     Raises `UsageError` for an empty text, an answer of several tokens or named twice, a position outside, or a batch
     without `row`.
@@ -145,7 +147,7 @@ def logit_lens(
     names = ["blocks.0.hook_resid_pre", "blocks.*.hook_resid_post"]
     places = Places.of(model, source, names, positions=positions, row=row, prefix=prefix)
     layers = [places.at(f"blocks.{layer}.hook_resid_post") for layer in range(model.config.n_layers)]
-    found = readings(model, [places.start, *layers], places.final, asked, top_k, max_bytes)
+    found = readings(model, [places.start, *layers], places.final, asked, top_k, max_bytes, progress)
     return LensResult(
         arrays={
             "layer_name": (["embed", *map(str, range(model.config.n_layers))], ("layer",)),

@@ -5,7 +5,7 @@ What is kept of each distribution over the vocabulary: the likeliest tokens, the
 model's own output, and the log-probability and rank of tokens that are followed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -131,6 +131,7 @@ def readings(
     answers: Int[Tensor, "pos answer"] | Sequence[int],
     top_k: int,
     max_bytes: int,
+    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, np.ndarray]:
     """All values, [vector, position, …], a block of positions at a time: the full logits never exist together.
 
@@ -143,6 +144,8 @@ def readings(
     size = max(1, max_bytes // (5 * 4 * model.config.d_vocab))  # about five float32 tables over the vocabulary live
     for start in range(0, len(final), size):
         _read_block(model, vectors, final, asked.to(final.device), slice(start, start + size), kept)
+        if progress is not None:
+            progress(min(start + size, len(final)), len(final))
     return {name: table.cpu().numpy() for name, table in kept.items()}
 
 

@@ -36,8 +36,10 @@ def picture(browser: Browser, url: str, page: Page, theme: str, size: str) -> No
     width, height = SIZES[size]
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=theme)  # type: ignore[arg-type]
     tab = context.new_page()
-    tab.goto(f"{url}/{page.key}?{query(page)}", timeout=PATIENCE)
+    path = "" if page is all_pages()[0] else page.key  # the first page stands at the root alone
+    tab.goto(f"{url}/{path}?{query(page)}", timeout=PATIENCE)
     tab.locator('.interp-state[data-state="shown"]').wait_for(state="attached", timeout=PATIENCE)
+    tab.wait_for_function("() => !document.querySelector('[data-testid=\"stSkeleton\"]')", timeout=PATIENCE)
     tab.wait_for_timeout(2500)  # figures are drawn in a moment of their own
     tab.screenshot(path=PICTURES / f"{page.key}-{theme}-{size}.png")
     main = tab.locator('[data-testid="stMain"]')

@@ -81,6 +81,12 @@ def test_blocks_of_positions_change_nothing() -> None:
         np.testing.assert_allclose(whole[name], pieces[name], atol=1e-5)
 
 
+def test_progress_is_told_after_every_block_of_positions() -> None:
+    told: list[tuple[int, int]] = []
+    logit_lens(tiny(), random_tokens(BASE, 1, 3), max_bytes=1, progress=lambda *said: told.append(said))
+    assert told == [(1, 3), (2, 3), (3, 3)]
+
+
 def test_positions_are_named_by_their_place_in_the_text() -> None:
     model, tokens = tiny(), random_tokens(BASE, 1, 9)
     some, every = logit_lens(model, tokens, positions=[-1, 2]), logit_lens(model, tokens)

@@ -17,13 +17,13 @@ pytestmark = pytest.mark.usefixtures("memory")
 def test_it_tells_what_the_model_is(own_workshop: "Workshop") -> None:
     app = settle(alone(PAGE))
     assert (ends(app), errors(app), complaints(app)) == ("shown", [], [])
-    assert app.dataframe[0].value["model"].tolist() == ["smollm2-135m", "llama-3.1-8b", "gemma-2-2b"]
+    assert app.dataframe[0].value.columns.tolist() == ["smollm2-135m", "llama-3.1-8b", "gemma-2-2b"]
     assert values(app)["itemsize"] == "2"
 
 
 def test_shapes_beside_it_come_from_the_link_and_unknown_ones_are_said(own_workshop: "Workshop") -> None:
     app = settle(alone(PAGE, **link(PAGE, beside="gpt2, lama-2-7b", itemsize="4", users=10)))
-    assert app.dataframe[0].value["model"].tolist() == ["smollm2-135m", "gpt2"]
+    assert app.dataframe[0].value.columns.tolist() == ["smollm2-135m", "gpt2"]
     assert "'lama-2-7b'" in complaints(app)[0]
     assert "llama-2-7b" in complaints(app)[0]
     assert values(settle(alone(PAGE, **values(app)))) == values(app)

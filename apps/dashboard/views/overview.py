@@ -112,7 +112,8 @@ def _planner(context: Context) -> None:
     configs = _configs(context)
     itemsize, users = int(context.values["itemsize"]), int(context.values["users"])
     frame = _side_by_side(configs, itemsize)
-    context.table("shapes", frame)
+    context.export("shapes", frame)
+    st.dataframe(_upright(frame), width="stretch")
     lengths = [length for length in CONTEXTS if length <= max(config.n_ctx for config in configs.values())]
     _kv_figure(context, configs, lengths or [CONTEXTS[0]], itemsize, users)
     whole = parameters(context.model.config).total * itemsize / GIB
@@ -157,6 +158,12 @@ def _side_by_side(configs: "dict[str, ModelConfig]", itemsize: int) -> "pandas.D
         }
 
     return pd.DataFrame([row(name, config) for name, config in configs.items()])
+
+
+def _upright(frame: "pandas.DataFrame") -> "pandas.DataFrame":
+    """A column a model: so it is read on a narrow screen too."""
+    named = frame.set_index("model")
+    return named.map(lambda value: f"{value:,}").T
 
 
 def _kv_figure(

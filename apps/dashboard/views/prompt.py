@@ -48,11 +48,11 @@ def compute(model: "Transformer", values: Values, report: "Reporter") -> Results
     from interp.analyses.surprisal import surprisal
 
     asked = {"top_k": values["top_k"], "prefix": values["prefix"]}
-    report(0, 2)
+    report(0, 0)
     words = surprisal(model, values["text"], **asked)
-    report(1, 2)
     answers = [values["answer"]] if values["answer"] else []
-    return {"lens": logit_lens(model, values["text"], answers=answers, **asked), "surprisal": words}
+    lens = logit_lens(model, values["text"], answers=answers, progress=report, **asked)
+    return {"lens": lens, "surprisal": words}
 
 
 def cost(model: "Transformer", values: Values) -> Cost:
