@@ -234,8 +234,11 @@ class View:
     def copied(self, button: str) -> str:
         """What a button of the bar of links puts into the clipboard."""
         self.opened("Link, command, Python")
-        self.tab.get_by_role("button", name=button, exact=True).click()
-        self.tab.get_by_role("button", name="Copied", exact=True).wait_for()
+        self.tab.evaluate("navigator.clipboard.writeText('')")
+        clicked = self.tab.get_by_role("button", name=button, exact=True).element_handle()
+        clicked.click()
+        # others, clicked a moment ago, may still say so
+        self.tab.wait_for_function("button => button.textContent === 'Copied'", arg=clicked)
         text: str = self.tab.evaluate("navigator.clipboard.readText()")
         return text
 
