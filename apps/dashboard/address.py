@@ -20,10 +20,16 @@ GO = "_go"
 Query = dict[str, list[str]]
 PENDING = "_pending"
 """Where values wait that were set after their widgets had been drawn."""
+_UNDER_WAY, _CUT_SHORT = "_under_way", "_cut_short"
+"""Whether a run has begun and not come to its end; whether that is so of the run before this one."""
+_PICKED = ("choice", "choices", "flag")
+"""Kinds whose widgets have no text to type."""
 
 
 def arrive(page: Page) -> dict[str, Any]:
     """The values of the page for this run of its script: those of a new link, else those of the widgets."""
+    st.session_state[_CUT_SHORT] = st.session_state.get(_UNDER_WAY, False)
+    st.session_state[_UNDER_WAY] = True
     query: Query = {name: st.query_params.get_all(name) for name in st.query_params}
     if query and (page.key, query) != st.session_state.get("_written"):
         _follow(page, query)
@@ -47,6 +53,7 @@ def leave(page: Page) -> None:
     if query != {name: st.query_params.get_all(name) for name in st.query_params}:
         st.query_params.from_dict(said)
     st.session_state["_written"] = (page.key, query)
+    st.session_state[_UNDER_WAY] = False
 
 
 def widget_key(page: Page, name: str) -> str:
@@ -62,10 +69,18 @@ def assign(page: Page, name: str, value: Any) -> None:
 
 
 def seed(page: Page, name: str) -> str:
-    """Make sure that the widget begins with the value; returns its key. Streamlit forgets widgets it does not draw."""
+    """Make sure that the widget begins with the value; returns its key.
+
+    Streamlit forgets widgets it does not draw. It also tells the browser a value in one run only, and drops that
+    message where the next run begins before it is sent: the widget would then begin with its own default and report
+    that as a choice. So the value is told again: after a run that was cut short, and in every run where no half-typed
+    text can be lost by it.
+    """
     key = widget_key(page, name)
     if key not in st.session_state:
         st.session_state[key] = _kept(page)[name]
+    elif st.session_state.get(_CUT_SHORT) or page.parameter(name).kind in _PICKED:
+        st.session_state[key] = st.session_state[key]
     return key
 
 

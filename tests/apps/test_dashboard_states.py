@@ -236,3 +236,22 @@ def test_nothing_is_fetched_before_somebody_says_so(
     assert own_workshop.jobs.all() == []
     app.button(key="_fetch").click()
     assert ends(settle(app)) == "shown"
+
+
+def test_a_value_is_told_again_to_a_browser_that_may_have_missed_it(own_workshop: "Workshop", work: Work_) -> None:
+    """Streamlit tells it in one run alone, and drops the message if the next run begins first."""
+    cut: list[bool] = [True]
+
+    def stop(context: Any) -> None:
+        if cut:
+            st.stop()
+
+    work.steps.release(1000)
+    app = settle(alone(page(work, preview=stop), **{**LINK, "seed": "7", "partial": "1"}))
+    assert app.toggle(key="waiting.partial").proto.set_value
+    assert app.number_input(key="waiting.seed").proto.set_value, "the run before was cut short"
+    cut.clear()
+    app.run().run()
+    assert app.toggle(key="waiting.partial").proto.set_value
+    assert not app.number_input(key="waiting.seed").proto.set_value, "what is being typed stays"
+    assert (app.toggle(key="waiting.partial").value, app.number_input(key="waiting.seed").value) == (True, 7)
