@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator
     from playwright.sync_api import Page as Tab
 
-PATIENCE = 300  # seconds: what a loaded machine may take; nothing is timed here
+PATIENCE = 60  # seconds for one thing to happen: what a loaded machine may take; nothing is timed here
 ALONE: dict[str, Page] = {}
 """The pages that are run alone, by key: those of the registry, or made for one test."""
 _ALONE = """
