@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 import interp
-from interp.analyses.head_attention import HeadAttention
-from interp.analyses.local_ablation import LocalAblation
 from interp.models.circuits import InductionCircuit
 from interp.models.constructed import induction_circuit
 
@@ -59,8 +57,9 @@ class TestAttention:
         assert code == 0
         assert f"Head {NAME}: where it looks" in printed
         assert "random sets" in printed or "that exist" in printed
-        assert HeadAttention.load(tmp_path / "out/head")["pattern"].shape == (12, 12)
-        assert LocalAblation.load(tmp_path / "out/ablation").settings["since"] == 7
+        saved = interp.open_run(tmp_path / "out")
+        assert saved.result(job="head")["pattern"].shape == (12, 12)
+        assert saved.result(job="ablation").settings["since"] == 7
 
     def test_a_head_that_is_none_is_refused(self, run: Run) -> None:
         code, _, complaint = run(*TWICE, "--head", "9.9")

@@ -76,7 +76,7 @@ def test_a_limit_spreads_evenly_over_the_facts_known_or_not(run: Run, tmp_path: 
         command, "--facts", str(tmp_path / "facts.json"), "--limit", "3", *words, "-q", "--out", str(tmp_path / "out")
     )
     assert code == 0, complaint
-    (result,) = (Result.load(folder) for folder in (tmp_path / "out").iterdir() if folder.is_dir())
+    result = Result.load(tmp_path / "out")
     axis = "prompt" if command == "attribute" else "fact"
     kept = set(result["fact_id"]) if command == "neurons" else set(result.axes[axis])
     assert kept | set(left_out(result)) == {"0", "1", "3"}
@@ -171,8 +171,8 @@ def test_what_the_model_says_to_a_prompt_is_told_where_it_is_not_the_answer(
     ("words", "said"),
     [
         (("memories", PROMPT, "--layer", "7"), "7 lies outside; there are 0 to 1"),
-        (("memories", "--neuron", "7.0"), "7 lies outside; there are 0 to 1"),
-        (("memories", "--neuron", "0.99"), "99 lies outside"),
+        (("memories", "--neuron", "7.0"), "no neuron 7.0: layers go from 0 to 1"),
+        (("memories", "--neuron", "0.99"), "no neuron 0.99: layer 0 has one dense FFN of 8 neurons"),
         (("memories", PROMPT, "--top", "99"), "the neurons that write at this token"),
         (("memories", PROMPT, "--position", "9"), "9 lies outside"),
         (("attribute", PROMPT, "--answer", " Paris", "--position", "9"), "9 lies outside"),

@@ -70,7 +70,7 @@ def test_answers_of_several_tokens_are_counted_named_and_saved(
     assert json.loads(run(*words, "--facts", str(path), "--quiet", "--json")[1])["first_token_only"] == {
         "place/Eiffel Tower": 2
     }
-    (saved,) = (Result.load(folder) for folder in out.iterdir() if folder.is_dir())
+    saved = Result.load(out)
     assert first_token_only(saved) == {"place/Eiffel Tower": 2}
     assert sorted(set(saved["answer_tokens"].tolist())) == [1, 2]
 

@@ -62,8 +62,9 @@ def test_a_neuron_of_an_expert_or_of_the_shared_one_is_named_and_shown_as_it_was
     code, printed, _ = run(*words, "--out", str(tmp_path / "out"))
     assert code == 0
     assert printed.startswith(f"Neuron {neuron}\n")
-    assert Triggers.load(tmp_path / "out/triggers").axes["neuron"] == (within,)
-    assert ValueTokens.load(tmp_path / "out/value-tokens").axes["neuron"] == (within,)
+    saved = interp.open_run(tmp_path / "out")
+    assert saved.result(job="triggers").axes["neuron"] == (within,)
+    assert saved.result(job="value-tokens").axes["neuron"] == (within,)
 
 
 @pytest.mark.usefixtures("mixture")
