@@ -8,14 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from dashboard import example, run_command, run_program
-from dashboard_soak import SESSIONS, soak
 
 from interp.apps.dashboard.views import prompt
 
 if TYPE_CHECKING:
     from dashboard import Dashboard
 
-    from interp.models.transformer import Transformer
 
 EXAMPLE = example(prompt.PAGE)
 
@@ -124,7 +122,3 @@ def test_a_job_can_be_cancelled(dashboard: "Dashboard") -> None:
         cancel.click()
         view.tab.get_by_text("Cancelled").wait_for()
         assert view.tab.get_by_role("button", name="Start again").is_visible()
-
-
-def test_eight_sessions_at_once_show_each_its_own_numbers(dashboard: "Dashboard", smollm2: "Transformer") -> None:
-    assert soak(dashboard, smollm2, seconds=30, rounds=1) == SESSIONS
