@@ -48,6 +48,15 @@ def parsed_once() -> Iterator[None]:
         yield
 
 
+def greedy(hf: torch.nn.Module, tokens: torch.Tensor, count: int) -> torch.Tensor:
+    """What a published model writes where the last `count` tokens stand, if it chooses the likeliest each time.
+
+    One pass tells all: where it chooses otherwise, its choice differs from the token that stands there.
+    """
+    before = tokens[:, :-1]
+    return hf(before, use_cache=False, logits_to_keep=count).logits.argmax(-1)
+
+
 def small_tokenizer() -> Tokenizer:
     """A byte-level vocabulary of a few hundred tokens, markers first, as SmolLM2 orders its own."""
     tokenizer = Tokenizer(models.BPE())
