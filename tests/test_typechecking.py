@@ -46,6 +46,46 @@ def test_an_axis_has_one_size_within_one_call() -> None:
         first(torch.ones(3), torch.ones(3), keep=2)
 
 
+def test_what_was_fine_is_looked_at_again_in_whatever_is_different() -> None:
+    @check
+    def chosen(
+        values: Float[Tensor, "pos"], others: list[Float[Tensor, "pos"]], *, place: int = 0
+    ) -> Float[Tensor, ""]:
+        return others[place][0] if place else values[0] if len(values) < 4 else values[:1]
+
+    two, three, four = torch.ones(2), torch.ones(3), torch.ones(4)
+    for _ in range(2):
+        assert chosen(two, [two, two], place=1) == 1
+        assert chosen(three, others=[three]) == 1
+    for values, others in ((two.int(), [two, two]), (two, [three, three]), (three, [two]), (two[None], [two])):
+        with pytest.raises(jaxtyping.TypeCheckError, match="parameter"):
+            chosen(values, others)
+    for _ in range(2):
+        with pytest.raises(jaxtyping.TypeCheckError, match="return"):
+            chosen(four, [four])
+
+
+def test_a_result_that_cannot_be_seen_through_is_looked_at_each_time() -> None:
+    @check
+    def wrapped(values: Float[Tensor, "pos"], most: int) -> dict[str, Float[Tensor, "pos"]]:
+        return {"values": values[:most]}
+
+    for _ in range(2):
+        assert len(wrapped(torch.ones(3), 3)["values"]) == 3
+        with pytest.raises(jaxtyping.TypeCheckError, match="return"):
+            wrapped(torch.ones(3), 2)
+
+
+def test_many_arguments_under_one_name_are_checked_each() -> None:
+    @check
+    def total(*values: Float[Tensor, "pos"]) -> Float[Tensor, "pos"]:
+        return sum(values)
+
+    assert total(torch.ones(2), torch.ones(2)).tolist() == [2, 2]
+    with pytest.raises(jaxtyping.TypeCheckError, match="values"):
+        total(torch.ones(2), torch.ones(3))
+
+
 def test_a_dataclass_is_checked_where_it_is_made() -> None:
     @check
     @dataclass(frozen=True)

@@ -8,6 +8,7 @@ twice: sweeps of tiny models take nearly twice as long under it.
 
 import ast
 import inspect
+import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass
@@ -18,7 +19,10 @@ from types import CodeType, FunctionType, ModuleType, SimpleNamespace
 from typing import TypeVar, get_args, get_type_hints
 
 import jaxtyping
+import numpy as np
 from beartype import BeartypeConf, beartype
+from beartype.door import is_bearable
+from torch import Tensor
 
 Made = TypeVar("Made", bound=Callable[..., object])
 
@@ -107,15 +111,60 @@ def guarded(function: Callable[..., object], hints: dict[str, object]) -> Callab
         function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
     )
     copy.__qualname__, copy.__kwdefaults__, copy.__annotations__ = function.__qualname__, function.__kwdefaults__, hints
-    if inspect.isgeneratorfunction(function):  # beartype alone would look when the first value is asked for
+    arguments = _arguments(function, hints)
+    if inspect.isgeneratorfunction(function) or arguments is None:  # beartype alone would look at the first value asked
         return wraps(function)(jaxtyping.jaxtyped(copy, typechecker=beartype))
-    checked = beartype(copy, conf=CONFIG)
+    checked, fine = beartype(copy, conf=CONFIG), set()  # what was found to be fine is not checked again
 
     @wraps(function)
     def guard(*args: object, **kwargs: object) -> object:
         if jaxtyping.config.jaxtyping_disable:
             return function(*args, **kwargs)
-        with jaxtyping.jaxtyped("context"):
-            return checked(*args, **kwargs)
+        given = [args[place] if place < len(args) else kwargs.get(name, default) for name, place, default in arguments]
+        seen = look(given)
+        if known := seen in fine:
+            result = function(*args, **kwargs)
+        else:
+            with jaxtyping.jaxtyped("context"):
+                result = checked(*args, **kwargs)
+        found = (seen, look(result))
+        if found not in fine:
+            if known and not _suits(result, given, [name for name, *_ in arguments], hints):
+                raise jaxtyping.TypeCheckError(f"{function.__qualname__}() return {result!r} is no {hints['return']}")
+            fine.update(() if None in found else (seen, found))
+        return result
 
     return guard
+
+
+def _suits(result: object, given: Sequence[object], names: Sequence[str], hints: dict[str, object]) -> bool:
+    """Whether a result suits its hint beside arguments that suit theirs."""
+    with jaxtyping.jaxtyped("context"):
+        for name, value in zip(names, given, strict=True):
+            is_bearable(value, hints[name])  # now its axes have their sizes
+        return is_bearable(result, hints.get("return", object))
+
+
+def _arguments(function: Callable[..., object], hints: dict[str, object]) -> list[tuple[str, float, object]] | None:
+    """(name, place, default) of every parameter with a hint; without a place where it is given by name alone.
+
+    None where one parameter takes many arguments.
+    """
+    found = []
+    for place, parameter in enumerate(inspect.signature(function).parameters.values()):
+        if parameter.name in hints:
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                return None
+            named = parameter.kind is parameter.KEYWORD_ONLY
+            found.append((parameter.name, math.inf if named else place, parameter.default))
+    return found
+
+
+def look(value: object) -> object:
+    """All that a check can see of arrays: where it is the same, so is the verdict. None where there is more to see."""
+    if isinstance(value, Tensor | np.ndarray):
+        return type(value), value.dtype, value.shape
+    if isinstance(value, tuple | list):
+        looks = tuple(map(look, value))
+        return None if None in looks else (type(value), looks)
+    return type(value) if value is None or isinstance(value, bool | int | float | str) else None
