@@ -30,7 +30,9 @@ browser:  ## a Chromium for the tests of HTML pages, installed with apt if there
 	@sh tests/apps/browser.sh
 
 # Two processes with one thread each: most models are tiny, and threads that wait for each other cost more than they give.
+# The few tests that take two all the same do not let one spin while it waits: the other process needs the core.
 test: export OMP_NUM_THREADS = 1
+test: export OMP_WAIT_POLICY = passive
 test: $(READY) browser  ## all tests
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
 

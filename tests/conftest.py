@@ -17,6 +17,19 @@ typechecking.install()
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
+TOGETHER = ("dashboard", "published_smollm2", "gemma3", "smollm2")
+"""Fixtures that take long to make, the most expensive ones first."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of one large model come together and first, so that one process alone loads it and small ones fill gaps."""
+
+    def place(item: pytest.Item) -> int:
+        names = getattr(item, "fixturenames", ())
+        return next((place for place, name in enumerate(TOGETHER) if name in names), len(TOGETHER))
+
+    items.sort(key=place)
+
 
 @pytest.fixture(autouse=True)
 def no_window(monkeypatch: pytest.MonkeyPatch) -> None:
