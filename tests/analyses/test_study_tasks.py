@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from traced_facts import known_facts, speaker
 
 from interp.analyses.lens import logit_lens
 from interp.analyses.patching import sweep
@@ -21,6 +22,7 @@ FACTS = [
     Fact("Japan", "capital", "The capital of {} is", "Tokyo"),
     Fact("France", "colour", "The colour of {} is", "xylophone", id="unknown"),
 ]
+UNKNOWN = Fact("city", "colour", "the {} of a city", "xylophone", id="unknown")
 SETTINGS: dict[str, dict[str, object]] = {
     "lens": {"positions": [-1, 1], "top_k": 2},
     "lens-parts": {"of": "stream"},
@@ -51,9 +53,11 @@ MANY = [name for name, task in tasks().items() if task.kinds[0] != "model"]
 
 @pytest.mark.parametrize("name", MANY)
 def test_a_batch_says_of_each_item_what_it_says_alone(name: str, smollm2: Transformer) -> None:
+    """Ranks are told by the lens of facts: among tens of thousands of tokens rounding moves one, among 300 none."""
     task = tasks()[name]
-    work = Work(smollm2, task.settings.model_validate(SETTINGS.get(name, {})), "doc", 0)
-    asked = items(task.kinds[0], smollm2)
+    small = name == "fact-lens"
+    work = Work(speaker() if small else smollm2, task.settings.model_validate(SETTINGS.get(name, {})), "doc", 0)
+    asked = [Item(fact.id, fact) for fact in [*known_facts()[1:3], UNKNOWN]] if small else items(task.kinds[0], smollm2)
     together = compute(task, work, asked)
     assert together.failures == ()
     assert list(together.tables) == [item.id for item in asked]

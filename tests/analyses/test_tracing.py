@@ -72,8 +72,8 @@ def eiffel(smollm2: "Transformer") -> CausalTrace:
 
 @pytest.fixture(scope="module")
 def louvre(smollm2: "Transformer") -> CausalTrace:
-    """A fact in the settings of the paper."""
-    return causal_trace(smollm2, "The Louvre is located in the city of", "The Louvre", kinds=("resid",))
+    """A fact in the settings of the paper, but for the number of samples."""
+    return causal_trace(smollm2, "The Louvre is located in the city of", "The Louvre", kinds=("resid",), samples=4)
 
 
 # ------------------------------------------------------------------------------------ the reference algorithm

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -67,13 +66,12 @@ def written(path: Path, model: Path, texts: list[str] | None = None) -> Path:
     return path
 
 
-def shell(*words: str | Path, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+def shell(*words: str | Path) -> subprocess.CompletedProcess[str]:
     """`interp words…` as its own process."""
-    command = [sys.executable, "-m", "interp", *map(str, words)]
-    return subprocess.run(command, cwd=cwd, env=os.environ | environment, capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-m", "interp", *map(str, words)], capture_output=True, text=True)
 
 
-# -------------------------------------------------------------------------------- exit codes, each by a real command
+# ------------------------------------------- exit codes: what `main` returns, and that a process of its own ends so
 
 
 def test_a_study_that_is_complete_ends_with_0_and_again_does_nothing(study: Path, tmp_path: Path, run: Run) -> None:
@@ -96,26 +94,27 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def test_a_fault_of_ours_ends_with_1_and_no_traceback(study: Path) -> None:
-    code = (
-        "import sys, interp.analyses.study as study; from interp.apps.cli import main\n"
-        "def fail(*_, **__): raise ZeroDivisionError('one over nothing')\n"
-        f"study.run_study = fail; sys.exit(main(['run', {str(study)!r}, '--out', 'x']))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=study.parent)
-    assert done.returncode == 1
-    assert "Internal error: ZeroDivisionError: one over nothing" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_a_fault_of_ours_ends_with_1_and_no_traceback(
+    run: Run, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("one over nothing")
+
+    monkeypatch.setattr("interp.analyses.study.run_study", fail)
+    code, _, complaint = run("run", str(study), "--out", str(tmp_path / "x"))
+    assert code == 1
+    assert "Internal error: ZeroDivisionError: one over nothing" in complaint
+    assert "Traceback" not in complaint
 
 
-def test_a_wrong_study_ends_with_2_and_tells_all_that_is_wrong(study: Path) -> None:
+def test_a_wrong_study_ends_with_2_and_tells_all_that_is_wrong(run: Run, study: Path) -> None:
     study.write_text(study.read_text().replace("batch_size = 2", 'batch_sise = 2\nworkers = "two"'))
-    done = shell("run", study)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "run.batch_sise" in done.stderr
-    assert "batch_size" in done.stderr
-    assert "run.workers" in done.stderr
-    assert "Traceback" not in done.stderr
+    code, printed, complaint = run("run", str(study))
+    assert (code, printed) == (2, "")
+    assert "run.batch_sise" in complaint
+    assert "batch_size" in complaint
+    assert "run.workers" in complaint
+    assert "Traceback" not in complaint
 
 
 def test_failed_items_end_with_3_unless_they_are_allowed(failing: Path, tmp_path: Path, run: Run) -> None:
@@ -129,11 +128,12 @@ def test_failed_items_end_with_3_unless_they_are_allowed(failing: Path, tmp_path
     assert run("resume", str(out), "--retry-failed", "-q")[0] == 3
 
 
-def test_a_model_that_cannot_be_loaded_ends_with_4(study: Path, tmp_path: Path) -> None:
-    done = shell("run", study, "--set", "models.0.name=nowhere.gguf", "--out", tmp_path / "out")
-    assert (done.returncode, done.stdout) == (4, "")
-    assert "nowhere.gguf" in done.stderr
-    assert not (tmp_path / "out").exists()
+def test_a_model_that_cannot_be_loaded_ends_with_4(run: Run, study: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    code, printed, complaint = run("run", str(study), "--set", "models.0.name=nowhere.gguf", "--out", str(out))
+    assert (code, printed) == (4, "")
+    assert "nowhere.gguf" in complaint
+    assert not out.exists()
 
 
 def test_another_setting_in_the_same_folder_ends_with_5_and_shows_the_difference(
@@ -142,18 +142,19 @@ def test_another_setting_in_the_same_folder_ends_with_5_and_shows_the_difference
     out = tmp_path / "out"
     assert run("run", str(study), "--out", str(out), "-q")[0] == 0
     before = contents(out)
-    done = shell("run", study, "--out", out, "--set", "analyses.0.settings.top_k=3", "--set", "seed=4")
-    assert (done.returncode, done.stdout) == (5, "")
-    assert "top_k" in done.stderr
-    assert "seed: 3 against 4" in done.stderr
+    others = ("--set", "analyses.0.settings.top_k=3", "--set", "seed=4")
+    code, printed, complaint = run("run", str(study), "--out", str(out), *others)
+    assert (code, printed) == (5, "")
+    assert "top_k" in complaint
+    assert "seed: 3 against 4" in complaint
     assert contents(out) == before
 
 
-def test_more_failures_than_allowed_end_with_6_and_keep_what_is_there(failing: Path, tmp_path: Path) -> None:
+def test_more_failures_than_allowed_end_with_6_and_keep_what_is_there(run: Run, failing: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = shell("run", failing, "--out", out, "--max-failures", "0")
-    assert done.returncode == 6, done.stderr
-    assert f"To go on: interp resume {out}" in done.stderr
+    code, _, complaint = run("run", str(failing), "--out", str(out), "--max-failures", "0")
+    assert code == 6, complaint
+    assert f"To go on: interp resume {out}" in complaint
     assert interp.open_run(out).status().failed == 1
 
 
