@@ -196,7 +196,8 @@ class View:
 
     def figure(self, name: str) -> "Locator":
         """The drawing of a figure of this page."""
-        return self.tab.locator(f'[class*="st-key-figure-"][class*="-{name}"] .js-plotly-plot').first
+        ends = (f'[class*="st-key-figure-"][class{how}]' for how in (f'$="-{name}"', f'*="-{name} "'))
+        return self.tab.locator(f":is({', '.join(ends)}) .js-plotly-plot").first
 
     def click_cell(self, name: str, row: int, column: int) -> None:
         """Click into a cell of a heat map, counted from 0."""
