@@ -26,9 +26,7 @@ QUICK = {
 def effects(view: "View") -> "pd.DataFrame":
     """The table of effects that the page exports."""
     view.opened("Export")
-    view.tab.get_by_label("Table", exact=True).click()
-    view.tab.get_by_role("option", name="effects", exact=True).click()
-    view.quiet()
+    view.choose("Table", "effects")
     return pd.read_csv(io.BytesIO(view.exported("CSV")))
 
 

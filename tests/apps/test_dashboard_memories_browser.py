@@ -20,11 +20,8 @@ TEXT = memories.PAGE.example["text"]
 def table(view: "View", name: str) -> pd.DataFrame:
     """A table that the page exports, by name."""
     view.opened("Export")
-    box = view.tab.locator('[data-testid="stSelectbox"]', has_text="Table").get_by_role("combobox")
-    box.fill(name)  # not by clicking: the list closes when the page is scrolled to reach the option
-    box.press("Enter")
-    view.quiet()
-    return pd.read_csv(io.BytesIO(view.exported("CSV")))
+    view.choose("Table", name)
+    return pd.read_csv(io.BytesIO(view.exported("CSV")), dtype={"name": str})  # 26.10 is a name, and no number
 
 
 def test_a_neuron_is_clicked_and_its_numbers_are_those_of_the_copied_command(dashboard: "Dashboard") -> None:
