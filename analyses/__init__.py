@@ -77,7 +77,7 @@ _PATCHED = {
     "prefix": "what stands before a text: doc, none or chat; pairs bring their own",
     "budget": "bytes that may be allocated beside the model",
     "shortcuts": "leave out what cannot have changed; without them every cell is a full forward pass",
-    "cancelled": "asked before every walk through the layers; True stops the sweep",
+    "cancelled": "asked in every layer; True stops the sweep",
 }
 
 _TRACED = {
@@ -101,7 +101,7 @@ _EDITED = {
     "prefix": "what stands before a prompt: doc or none",
     "seed": "seed of the random neurons and of the bootstrap",
     "budget": "bytes that may be allocated beside the model",
-    "cancelled": "asked before every walk through the layers; True stops the sweep",
+    "cancelled": "asked in every layer; True stops the sweep",
 }
 
 _ALL = (
@@ -627,7 +627,7 @@ _ALL = (
             "read": "the columns of the logits that the metrics see",
             "budget": "bytes that may be allocated beside the model",
             "shortcuts": "leave out what cannot have changed; without them every set is a full forward pass",
-            "cancelled": "asked before every walk through the layers; True stops the sweep",
+            "cancelled": "asked in every layer; True stops the sweep",
         },
     ),
 )

@@ -16,6 +16,7 @@ from interp.models.ffn import FFN
 from interp.models.moe import MoE
 from interp.models.norm import Norm
 from interp.models.point import hook_point
+from interp.stopping import check_wanted
 
 
 class Block(nn.Module):
@@ -41,7 +42,8 @@ class Block(nn.Module):
     def forward(
         self, resid: Float[Tensor, "batch pos d_model"], reading: Reading
     ) -> Float[Tensor, "batch kept d_model"]:
-        """The residual stream after this layer."""
+        """The residual stream after this layer. Raises `Cancelled` where the work is no longer wanted."""
+        check_wanted()
         resid_pre = self.hook_resid_pre(resid)
         attn_out = self.attn(resid_pre, None if self.after_sum else self.ln1, reading)
         attn_out = self.hook_attn_out(attn_out if self.ln1_post is None else self.ln1_post(attn_out))

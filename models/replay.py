@@ -49,6 +49,7 @@ from interp.models.replay_plan import shortened, unedited, unshortened
 from interp.models.walk import Cell, Edits, Walk
 from interp.named import NamedArray
 from interp.selection import Index, indices
+from interp.stopping import check_wanted, stopping
 
 if TYPE_CHECKING:
     from interp.models.transformer import Transformer
@@ -168,21 +169,24 @@ class Replay:
     def run(self, *, progress: Progress | None = None, cancelled: Callable[[], bool] | None = None) -> Swept:
         """Walk, and put every cell's metrics in its place.
 
-        `cancelled` is asked before every walk; where it says True, `Cancelled` is raised.
+        `cancelled` is asked in every layer; where it says True, `Cancelled` is raised.
         """
-        unchanged = self._unchanged()
-        base = self._measured(unchanged)
-        found = {name: values.repeat(len(self.cells) + len(self.known), 1) for name, values in base.items()}
         done = 0
-        for cells in self.walks:
-            if cancelled is not None and cancelled():
-                raise Cancelled(f"The sweep was stopped when {done} of {self.rows} rows were done.")
-            places = [cell.index for cell in cells]
-            for name, values in self._walked(cells, unchanged).items():
-                found[name][places] = values
-            done += len(cells) * self.base.batch
-            if progress is not None:
-                progress(done, self.rows)
+        with stopping(cancelled):
+            try:
+                unchanged = self._unchanged()
+                base = self._measured(unchanged)
+                found = {name: values.repeat(len(self.cells) + len(self.known), 1) for name, values in base.items()}
+                for cells in self.walks:
+                    check_wanted()
+                    places = [cell.index for cell in cells]
+                    for name, values in self._walked(cells, unchanged).items():
+                        found[name][places] = values
+                    done += len(cells) * self.base.batch
+                    if progress is not None:
+                        progress(done, self.rows)
+            except Cancelled:
+                raise Cancelled(f"The sweep was stopped when {done} of {self.rows} rows were done.") from None
         return Swept(
             {name: self._named(values, self.sweep.axes) for name, values in found.items()},
             {name: self._named(values, {}) for name, values in base.items()},

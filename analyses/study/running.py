@@ -129,7 +129,9 @@ def _work_off(plan: StudyPlan, writer: RunWriter, pending: Sequence[Batch], opti
     started = time.monotonic()
     failed = 0 if options.retry_failed else writer.state.failed  # what is tried again gets another chance
     _check_failures(failed, writer.folder, options)
-    for _, batches in groupby(pending, key=lambda batch: plan.job(batch.job).model.key):
+    for number, (_, batches) in enumerate(groupby(pending, key=lambda batch: plan.job(batch.job).model.key)):
+        if number:
+            gc.collect()  # the model before this one makes room
         mine = list(batches)
         model = plan.job(mine[0].job).model
         writer.log(f"model {model.spec.name}: {len(mine)} batches")
@@ -157,8 +159,6 @@ def _computed(
     for order in orders:
         _check_cancelled(options)
         yield order.batch, fill(loaded, order, folder, options.cancelled)
-    del loaded
-    gc.collect()
 
 
 def load_opened(opened: Opened) -> Transformer:

@@ -1,4 +1,4 @@
-"""Long work of all sessions: one queue, one thread a lane, jobs shared by content, cancelled between two steps.
+"""Long work of all sessions: one queue, one thread a lane, jobs shared by content, cancelled between two layers.
 
 A job is known by its key, made of everything that decides its outcome, so two tabs that ask the same share one job.
 Jobs of a lane (a model) run one after the other. A job that nobody waits for any more is cancelled.
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from interp.errors import Cancelled, InterpError, UsageError
+from interp.stopping import stopping
 
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
 MOST_WAITING = 32
@@ -206,7 +207,8 @@ class Jobs:
         assert job.work is not None
         state: State = "done"
         try:
-            job.value = job.work(Reporter(job))
+            with stopping(job.stop.is_set):
+                job.value = job.work(Reporter(job))
             if self._finished is not None:
                 self._finished(job)
         except Cancelled:

@@ -24,12 +24,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import tree
+from playwright.sync_api import TimeoutError as Timeout
 from streamlit.testing.v1 import AppTest
 
 from interp.apps.dashboard.page import Page
@@ -175,6 +176,7 @@ class View:
 
     def quiet(self) -> None:
         """Wait until the script has run, and nothing on the page is left from the run before."""
+        self.tab.wait_for_timeout(100)  # what was done a moment ago has asked for a run by then
         self.tab.wait_for_function(
             """() => {
                 const app = document.querySelector('[data-testid="stApp"]');
@@ -196,7 +198,8 @@ class View:
 
     def figure(self, name: str) -> "Locator":
         """The drawing of a figure of this page."""
-        return self.tab.locator(f'[class*="st-key-figure-"][class*="-{name}"] .js-plotly-plot').first
+        ends = (f'[class*="st-key-figure-"][class{how}]' for how in (f'$="-{name}"', f'*="-{name} "'))
+        return self.tab.locator(f":is({', '.join(ends)}) .js-plotly-plot").first
 
     def click_cell(self, name: str, row: int, column: int) -> None:
         """Click into a cell of a heat map, counted from 0."""
@@ -214,9 +217,17 @@ class View:
         self.tab.mouse.click(where[0], where[1])
 
     def choose(self, label: str, option: str) -> None:
-        """Choose from a list."""
-        self.tab.locator('[data-testid="stSelectbox"]', has_text=label).get_by_role("combobox").click()
-        self.tab.get_by_role("option", name=option, exact=True).click()
+        """Choose from a list. One that opens while the page still moves closes at once, so that it is opened again."""
+        box = self.tab.locator('[data-testid="stSelectbox"]', has_text=label).get_by_role("combobox")
+        offered = self.tab.get_by_role("option", name=option, exact=True)
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            box.fill("")
+            box.fill(option)
+            with suppress(Timeout):
+                offered.click(timeout=2000)
+                return self.quiet()
+        raise AssertionError(f"{label} does not offer {option!r}")
 
     def opened(self, label: str) -> None:
         """Open an expander, if it is closed."""

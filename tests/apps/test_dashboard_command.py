@@ -82,6 +82,10 @@ def test_the_settings_beside_the_app_keep_it_private() -> None:
     assert SETTINGS["client"]["showErrorDetails"] == "none"
 
 
+def test_no_run_of_a_page_stops_all_threads_to_collect_garbage() -> None:
+    assert SETTINGS["runner"]["postScriptGC"] is False
+
+
 def test_every_setting_is_one_that_streamlit_knows() -> None:
     from streamlit import config
 
