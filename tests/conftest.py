@@ -1,7 +1,9 @@
 """Shared fixtures. Shapes and types of every annotated function in `interp` are checked while the tests run."""
 
 import os
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import jaxtyping
@@ -14,6 +16,11 @@ if TYPE_CHECKING:
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may wait for a hub
 typechecking.install()
+
+MEMORY, ROOM = Path("/dev/shm"), 6 * 2**30
+if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
+    # whoever writes a run waits for the disk after every file: some tests would do little else
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
