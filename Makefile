@@ -59,11 +59,12 @@ bench: $(READY)  ## speed and memory, as ratios against transformers
 	@$(BIN)/python -m benchmarks
 
 # PYTHONPATH: beside the script, the folder tests/interp would be taken for the package
-soak: $(READY)  ## all long checks: threads on one model, damaged models, killed and damaged runs, studies
+soak: $(READY)  ## all long checks: threads on one model, damaged models, killed and damaged runs, studies, browser sessions
 	@PYTHONPATH=. $(BIN)/python tests/soak.py 120
 	@PYTHONPATH=.:tests/models $(BIN)/python tests/soak.py damaged 300
 	@PYTHONPATH=. $(BIN)/python tests/soak.py runs 1000
 	@PYTHONPATH=. $(BIN)/python tests/soak.py studies 10000 20
+	@PYTHONPATH=.:tests:tests/apps $(BIN)/python tests/apps/dashboard_soak.py 300
 
 wheel: $(READY)  ## build dist/interp-*.whl
 	@rm -rf build dist

@@ -1,12 +1,11 @@
 """The command line in this process, and a real browser for the pages that the apps write."""
 
-import shutil
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from chromium import chromium
 from spoken import with_words
 
 import interp
@@ -21,16 +20,6 @@ if TYPE_CHECKING:
     from interp.models.transformer import Transformer
 
 Run = Callable[..., tuple[int, str, str]]
-
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 
 
 @pytest.fixture
@@ -80,15 +69,8 @@ def unloadable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def browser() -> "Iterator[Browser]":
-    """Chromium from the system, without a window. A machine without one fails here: the pages need looking at."""
-    from playwright.sync_api import sync_playwright
-
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    assert program, "No Chromium on the path. `make browser` installs it (Debian, Ubuntu)."
-    with (
-        sync_playwright() as playwright,
-        closing(playwright.chromium.launch(executable_path=program, args=FLAGS)) as found,
-    ):
+    """Chromium from the system, without a window."""
+    with chromium() as found:
         yield found
 
 

@@ -170,7 +170,11 @@ class View:
 
     def shown(self, state: str = "shown") -> "View":
         """Wait until the page ends in a state, and nothing of it is old."""
-        self.tab.locator(f'.interp-state[data-state="{state}"]').wait_for(state="attached")
+        try:
+            self.tab.locator(f'.interp-state[data-state="{state}"]').wait_for(state="attached")
+        except Timeout as error:
+            there = self.tab.locator("body").inner_text()
+            raise AssertionError(f"after {PATIENCE} s {self.tab.url} is not {state}; it says: {there}") from error
         self.quiet()
         return self
 

@@ -8,12 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from dashboard import example, run_command, run_program
+from dashboard_soak import SESSIONS, soak
 
 from interp.apps.dashboard.views import prompt
 
 if TYPE_CHECKING:
     from dashboard import Dashboard
 
+    from interp.models.transformer import Transformer
 
 EXAMPLE = example(prompt.PAGE)
 
@@ -122,3 +124,7 @@ def test_a_job_can_be_cancelled(dashboard: "Dashboard") -> None:
         cancel.click()
         view.tab.get_by_text("Cancelled").wait_for()
         assert view.tab.get_by_role("button", name="Start again").is_visible()
+
+
+def test_eight_sessions_on_one_model_get_each_its_own_numbers(dashboard: "Dashboard", smollm2: "Transformer") -> None:
+    assert soak(dashboard, smollm2, seconds=0, rounds=1) == SESSIONS
