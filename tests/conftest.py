@@ -24,8 +24,8 @@ if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
-TOGETHER = ("dashboard", "published_smollm2", "gemma3", "smollm2")
-"""Fixtures that take long to make, the most expensive ones first."""
+TOGETHER = ("dashboard", "asked", "eiffel", "published_smollm2", "gemma3", "smollm2")
+"""Fixtures that take long to make; those first that a late division of the work between processes would double."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
