@@ -37,7 +37,8 @@ class Context:
     values: dict[str, Any]
     chosen: Chosen
     loaded: "Transformer | None"
-    figures: "dict[str, Figure]" = field(default_factory=dict)
+    figures: "dict[str, Callable[[], Figure]]" = field(default_factory=dict)
+    """What was drawn, by name, each made for export when it is asked for."""
     tables: "dict[str, pandas.DataFrame]" = field(default_factory=dict)
 
     @property
@@ -83,7 +84,7 @@ class Context:
         """
         from interp.apps.dashboard.figures import draw
 
-        self.figures[name] = figure
+        self.figures[name] = lambda: figure
         draw(f"{self.page.key}.{name}", figure, alt, on_click=self._choosing(chooses) if chooses else None)
 
     def _choosing(self, names: Sequence[str]) -> "Callable[[Sequence[Any]], None]":

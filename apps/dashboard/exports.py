@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -118,14 +118,14 @@ def settings(context: Context, results: Results) -> dict[str, Any]:
     }
 
 
-def html(title: str, figures: "Mapping[str, Figure]", said: Mapping[str, Any]) -> str:
+def html(title: str, figures: "Mapping[str, Callable[[], Figure]]", said: Mapping[str, Any]) -> str:
     """One HTML file that needs no other: plotly's script inside, figures, settings."""
     from plotly.offline import get_plotlyjs
 
     drawn = [
         f"<h2>{escape(name)}</h2>"
-        + figure.to_html(full_html=False, include_plotlyjs=False, config={"displaylogo": False, "responsive": True})
-        for name, figure in figures.items()
+        + made().to_html(full_html=False, include_plotlyjs=False, config={"displaylogo": False, "responsive": True})
+        for name, made in figures.items()
     ]
     stated = escape(json.dumps(said, indent=2, ensure_ascii=False))
     return (

@@ -7,6 +7,7 @@ the value that is farthest from zero, and a click chooses the cell that it comes
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -100,7 +101,7 @@ def heatmap(
     """Draw the map with its number inputs, unless the cell stands `at` a place already; the chosen cell, from 0."""
     row, column = at or _inputs(context, grid, beside)
     drawn = summed_up(grid.values)
-    context.figures[name] = figure(grid, drawn, None, of="light")
+    context.figures[name] = partial(figure, grid, drawn, None, of="light")
     shown = figure(grid, drawn, (row, column), of=look.theme())
     key = f"map.{context.page.key}.{name}"
     with st.container(key=f"figure-{context.page.key}-{name}"):

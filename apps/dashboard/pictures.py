@@ -57,14 +57,11 @@ def _bar(grid: "Grid", reach: float) -> dict[str, Any]:
 def part(figure: "Figure", rows: int, columns: int, bands: Sequence[tuple[int, int, str]], of: str) -> None:
     """Thin lines between the pictures, and a frame around each band of rows: (first, last, name)."""
     thin = {"color": "rgba(128,128,128,.45)", "width": 0.6}
-    for row in range(1, rows):
-        figure.add_shape(type="line", x0=-0.5, x1=columns - 0.5, y0=row - 0.5, y1=row - 0.5, line=thin)
-    for column in range(1, columns):
-        figure.add_shape(type="line", x0=column - 0.5, x1=column - 0.5, y0=-0.5, y1=rows - 0.5, line=thin)
-    for first, last, name in bands:
-        line = {"color": look.BAND[of], "width": 1.6}
-        figure.add_shape(type="rect", x0=-0.5, x1=columns - 0.5, y0=first - 0.5, y1=last + 0.5, line=line)
-        figure.add_annotation(
-            x=columns - 0.5, y=(first + last) / 2, text=name, textangle=90, showarrow=False, xanchor="left",
-            font={"size": 11},
-        )  # fmt: skip
+    x, y = {"x0": -0.5, "x1": columns - 0.5}, {"y0": -0.5, "y1": rows - 0.5}
+    across = [{"type": "line", **x, "y0": row - 0.5, "y1": row - 0.5, "line": thin} for row in range(1, rows)]
+    down = [{"type": "line", **y, "x0": each - 0.5, "x1": each - 0.5, "line": thin} for each in range(1, columns)]
+    edge = {"color": look.BAND[of], "width": 1.6}
+    frames = [{"type": "rect", **x, "y0": low - 0.5, "y1": high + 0.5, "line": edge} for low, high, _ in bands]
+    side = {"x": columns - 0.5, "textangle": 90, "showarrow": False, "xanchor": "left", "font": {"size": 11}}
+    names = [{"y": (low + high) / 2, "text": name, **side} for low, high, name in bands]
+    figure.update_layout(shapes=[*across, *down, *frames], annotations=names)

@@ -239,9 +239,11 @@ class View:
         if not head.locator("..").evaluate("details => details.open"):
             head.click()
 
-    def exported(self, button: str) -> bytes:
-        """The file that a button of the export bar gives."""
+    def exported(self, button: str, table: str | None = None) -> bytes:
+        """The file that a button of the export bar gives, of the table of this name where there are several."""
         self.opened("Export")
+        if table is not None:
+            self.choose("Table", table)
         with self.tab.expect_download() as download:
             self.tab.get_by_role("button", name=button, exact=True).click()
         return Path(download.value.path()).read_bytes()

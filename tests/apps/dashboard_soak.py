@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from interp.models.transformer import Transformer
 
 SESSIONS = 8
-CITIES = ("Paris", "Rome", "Berlin", "Tokyo", "Madrid", "Cairo", "Oslo", "Lima", "Delhi", "Quito", "Seoul", "Dublin")
+CITIES = ("Paris", "Rome", "Berlin", "Tokyo", "London", "Moscow", "Boston", "Cairo", "Sydney", "Athens", "Madrid")
+"""Of one token each, so that a pair of prompts can be aligned."""
 GROWTH = 512 * 2**20  # what the server itself may need beside its budget of results
 Values = Mapping[str, Any]
 

@@ -36,6 +36,37 @@ def test_the_first_page_tells_what_the_model_is_and_leads_to_the_others(dashboar
         assert view.value("asked") == "main"
 
 
+def test_models_stand_side_by_side_with_what_they_take(dashboard: "Dashboard") -> None:
+    with dashboard.open() as view:
+        view.shown()
+        box = view.tab.get_by_label("Shapes beside it", exact=True)
+        box.fill("mixtral-8x7b")
+        box.press("Enter")
+        view.wait_value("beside", "mixtral-8x7b")
+        frame = pd.read_csv(io.BytesIO(view.exported("CSV", "shapes")))
+        drawn = view.figure("kv").evaluate("plot => plot._fullData.map(trace => trace.name)")
+    assert 46_702_792_704 in frame["parameters"].tolist()
+    assert len(drawn) == len(frame) == 2
+
+
+def test_what_was_computed_is_kept_and_leads_back_to_its_page(dashboard: "Dashboard") -> None:
+    with dashboard.open("prompt", **EXAMPLE) as view:
+        view.shown()
+    name = next(path.name for path in dashboard.runs.iterdir() if path.name.startswith("prompt"))
+    with dashboard.open("runs", run=name, job="surprisal", v="1", asked="") as view:
+        view.shown()
+        frame = pd.read_csv(io.BytesIO(view.exported("CSV", "surprisal")))
+        told = run_command(view.copied("Copy as command") + " --json")
+        opened = run_program(view.copied("Copy as Python"))["run"]
+        view.tab.get_by_role("button", name="Show on the page 'Prompt and lens'").click()
+        view.tab.wait_for_url("**/prompt?**")
+        view.shown()
+    assert told["state"] == "finished"
+    assert frame["surprisal"].to_numpy() == pytest.approx(
+        opened.frame("surprisal")["surprisal"].to_numpy(), nan_ok=True
+    )
+
+
 def test_a_cell_is_chosen_by_a_click_and_by_numbers(dashboard: "Dashboard") -> None:
     with dashboard.open("prompt", **EXAMPLE) as view:
         view.shown()

@@ -10,7 +10,7 @@ from dashboard import example, link, run_command, run_program
 from interp.apps.dashboard.views import attention, heads
 
 if TYPE_CHECKING:
-    from dashboard import Dashboard, View
+    from dashboard import Dashboard
 
 QUICK = {
     **heads.EXAMPLE,
@@ -23,13 +23,6 @@ QUICK = {
 }
 
 
-def effects(view: "View") -> "pd.DataFrame":
-    """The table of effects that the page exports."""
-    view.opened("Export")
-    view.choose("Table", "effects")
-    return pd.read_csv(io.BytesIO(view.exported("CSV")))
-
-
 def test_a_head_is_clicked_and_its_effect_is_that_of_the_copied_command(dashboard: "Dashboard") -> None:
     with dashboard.open("attention", **example(attention.PAGE)) as view:
         view.shown()
@@ -40,7 +33,7 @@ def test_a_head_is_clicked_and_its_effect_is_that_of_the_copied_command(dashboar
         view.click_cell("head", row=10, column=3)
         view.wait_value("query", "10")
         view.wait_value("key", "3")
-        told = effects(view).set_index("metric")
+        told = pd.read_csv(io.BytesIO(view.exported("CSV", "effects"))).set_index("metric")
         printed = run_command(view.copied("Copy as command"))
     found = pd.DataFrame(printed["results"]["ablation"]["table"]).iloc[0]
     for metric in ("loss", "log_probability", "kl"):

@@ -19,9 +19,7 @@ TEXT = memories.PAGE.example["text"]
 
 def table(view: "View", name: str) -> pd.DataFrame:
     """A table that the page exports, by name."""
-    view.opened("Export")
-    view.choose("Table", name)
-    return pd.read_csv(io.BytesIO(view.exported("CSV")), dtype={"name": str})  # 26.10 is a name, and no number
+    return pd.read_csv(io.BytesIO(view.exported("CSV", name)), dtype={"name": str})  # 26.10 is a name, and no number
 
 
 def test_a_neuron_is_clicked_and_its_numbers_are_those_of_the_copied_command(dashboard: "Dashboard") -> None:
