@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from interp.models.config import ModelConfig
 from interp.models.families.registry import family_of
 from interp.models.loading import known_models, open_checkpoint, preset_named
-from interp.models.sources.checkpoint import Progress
+from interp.models.sources.files import Progress
 from interp.models.tokenizer import Tokenizer
 
 

@@ -18,7 +18,8 @@ from interp.errors import LoadError
 from interp.models.assignments import Assignment, Axes, Names, assignments
 from interp.models.config import ModelConfig
 from interp.models.families.family import Family, axis_sizes
-from interp.models.sources.checkpoint import Checkpoint, Progress
+from interp.models.sources.checkpoint import Checkpoint
+from interp.models.sources.files import Progress
 
 __all__ = ["Axes", "assignments", "check_copies", "fill"]
 

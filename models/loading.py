@@ -20,8 +20,8 @@ from interp.models.families.registry import family_of
 from interp.models.filling import assignments, check_copies, fill
 from interp.models.presets import Preset, presets
 from interp.models.sources import wheel
-from interp.models.sources.checkpoint import Checkpoint, Progress
-from interp.models.sources.files import PICKLE_SUFFIXES, refuse_pickle
+from interp.models.sources.checkpoint import Checkpoint
+from interp.models.sources.files import PICKLE_SUFFIXES, Progress, refuse_pickle
 from interp.models.sources.memory import PublishedModel, open_memory
 from interp.models.sources.safetensors import open_folder
 from interp.models.transformer import Transformer

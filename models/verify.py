@@ -27,7 +27,7 @@ from interp.models.kv_cache import KVCache
 from interp.models.loading import load
 from interp.models.reference import NoReferenceError, reference
 from interp.models.rotary import needs_length
-from interp.models.sources.checkpoint import Progress
+from interp.models.sources.files import Progress
 from interp.models.transformer import Transformer
 
 LENGTH = 24

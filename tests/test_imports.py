@@ -93,6 +93,11 @@ def test_importing_the_face_or_the_command_line_leaves_torch_alone(statement: st
     assert loaded_after(statement) & {"torch", "numpy", "pandas", "plotly", "pyarrow", "tokenizers", "gguf"} == set()
 
 
+def test_the_first_page_of_the_dashboard_is_drawn_without_torch() -> None:
+    drawn = "import interp.apps.dashboard.shell as shell; shell.address.workshop().shelf.offers()"
+    assert "torch" not in loaded_after(drawn)
+
+
 def test_the_attribute_load_brings_torch_but_no_table_or_figure_library() -> None:
     loaded = loaded_after("import interp; interp.load")
     assert "torch" in loaded

@@ -12,8 +12,6 @@ from torch import Tensor
 from interp.models.tokenizer import Tokenizer
 
 Layout = Literal["hf", "gguf"]
-Progress = Callable[[int, int], None]
-"""`progress(done, total)`, in bytes: first of a download, where one is needed, then of the weights read."""
 
 
 class ReadTensor(Protocol):

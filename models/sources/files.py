@@ -4,7 +4,7 @@ import hashlib
 import json
 import struct
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -13,6 +13,8 @@ import numpy.typing as npt
 
 from interp.errors import LoadError
 
+Progress = Callable[[int, int], None]
+"""`progress(done, total)`, in bytes: first of a download, where one is needed, then of the weights read."""
 PICKLE_SUFFIXES = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"})
 MAX_TEXT_BYTES = 100 * 10**6
 """The longest description of a model that is taken apart; in memory it is many times as large. The `safetensors`

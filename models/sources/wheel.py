@@ -23,8 +23,7 @@ from typing import BinaryIO
 import platformdirs
 
 from interp.errors import LoadError
-from interp.models.sources.checkpoint import Progress
-from interp.models.sources.files import file_sha256
+from interp.models.sources.files import Progress, file_sha256
 
 _POLL_SECONDS = 0.2
 _STALE_SECONDS = 24 * 3600
