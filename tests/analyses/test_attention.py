@@ -19,7 +19,7 @@ NAMES = ["grouped_query", "sliding_window", "alibi", "score_cap", "learned_posit
 
 
 def one(config: str = "grouped_query", pos: int = 11) -> tuple[Transformer, torch.Tensor]:
-    model = tiny(ALL[config])
+    model = tiny(ALL[config], dtype=torch.float64)
     return model, random_tokens(model.config, 1, pos)
 
 
