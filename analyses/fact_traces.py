@@ -10,7 +10,7 @@ from interp.analyses.corruption import Case
 from interp.analyses.intervals import mean_interval
 from interp.analyses.left_out import first_token_lines
 from interp.analyses.trace_roles import ROLES, averaged
-from interp.analyses.trace_settings import TraceSettings, said, severed_curves, window_arrays
+from interp.analyses.trace_settings import TraceSettings, said, severed_bars, window_arrays
 from interp.facts import Fact
 from interp.results import Arrays, Result, provenance
 
@@ -92,7 +92,7 @@ class FactTraces(Result, kind="tracing.facts"):
     def severed_figure(self, role: str = "last subject") -> "Figure":
         """The residual stream restored at one role, whole and with sublayers severed, by layer."""
         effects = {str(kind): self.at("effect", kind=kind, role=role) for kind in self.axes["kind"]}
-        return severed_curves(effects, f"Restored at {role}: means over {len(self.axes['fact'])} known facts")
+        return severed_bars(effects, f"Restored at {role}: means over {len(self.axes['fact'])} known facts")
 
     def panel(self, kind: str) -> str:
         """What a kind restores, in words: `FFN outputs, 10 layers`."""

@@ -114,18 +114,18 @@ def window_arrays(asked: TraceSettings, n_layers: int) -> dict[str, tuple[object
     }
 
 
-def severed_curves(effects: dict[str, np.ndarray], title: str) -> "Figure":
+def severed_bars(effects: dict[str, np.ndarray], title: str) -> "Figure":
     """Effects by layer, [layer], of the residual stream and of its severed kinds; `UsageError` where none is severed.
 
     Kinds that restore something else are left out.
     """
-    from interp.plots import curves
+    from interp.plots import grouped_bars
 
     shown = {said(kind, 1): effect for kind, effect in effects.items() if kind.startswith(("resid", "severed"))}
     if not any(kind.startswith("severed") for kind in effects):
         raise UsageError("Nothing was severed in this trace; ask for severed=('mlp', 'attn').")
     layers = range(len(next(iter(shown.values()))))
-    return curves(layers, shown, title=title, x_title="layer", y_title="indirect effect")
+    return grouped_bars(layers, shown, title=title, x_title="layer", y_title="indirect effect")
 
 
 def _check_names(does: str, named: Sequence[str], known: Sequence[str], *, least: int) -> None:

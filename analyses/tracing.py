@@ -36,7 +36,7 @@ from torch import Tensor
 from interp.analyses.corruption import Case, case_of, noise_of
 from interp.analyses.intervals import standard_error
 from interp.analyses.restoring import Restoring, plan_restoring
-from interp.analyses.trace_settings import TraceOptions, TraceSettings, said, severed_curves, window_arrays
+from interp.analyses.trace_settings import TraceOptions, TraceSettings, said, severed_bars, window_arrays
 from interp.analyses.vocabulary import token_id, token_texts
 from interp.models.replay import Progress, Replay
 from interp.models.replay_cost import Cost
@@ -93,11 +93,14 @@ class CausalTrace(Result, kind="tracing.causal"):
             tokens=[f"{token}*" if inside else str(token) for token, inside in marked],
         )
 
-    def severed_figure(self) -> "Figure":
-        """The residual stream restored at the subject's last token, whole and with sublayers severed, by layer."""
-        end = self.last_subject_position
-        curves = {str(kind): self.at("effect", kind=kind, position=end) for kind in self.axes["kind"]}
-        return severed_curves(curves, f"{self._headline()}, at {str(self['token'][end])!r}")
+    def severed_figure(self, position: int | None = None) -> "Figure":
+        """The residual stream restored at a position, whole and with sublayers severed, by layer.
+
+        `position`: the subject's last token, if None.
+        """
+        at = self.last_subject_position if position is None else position
+        effects = {str(kind): self.at("effect", kind=kind, position=at) for kind in self.axes["kind"]}
+        return severed_bars(effects, f"{self._headline()}, at {str(self['token'][at])!r}")
 
     def panel(self, kind: str) -> str:
         """What a kind restores, in words: `FFN outputs, 10 layers`."""

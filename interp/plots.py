@@ -225,6 +225,27 @@ def curves(
     return figure.update_yaxes(range=list(bounds) if bounds else None, showgrid=True)
 
 
+def grouped_bars(x: Labels, series: Mapping[str, Numbers], *, title: str, x_title: str, y_title: str) -> "Figure":
+    """Bars side by side at labelled steps (layers), one colour for each series."""
+    from plotly.graph_objects import Bar, Figure
+
+    bars = [
+        Bar(
+            x=list(range(len(x))),
+            y=np.asarray(values, dtype=np.float64),
+            name=visible(name),
+            marker={"color": SERIES_COLOURS[index % len(SERIES_COLOURS)], "line": {"width": 0}},
+            customdata=[str(step) for step in x],
+            hovertemplate=f"{x_title} %{{customdata}}<br>{visible(name)} %{{y:.4f}}<extra></extra>",
+        )
+        for index, (name, values) in enumerate(series.items())
+    ]
+    figure = _titled(Figure(bars), title, x_title, y_title, height=420, width=860, showlegend=len(series) > 1)
+    figure.update_layout(barmode="group", bargap=0.2, bargroupgap=0)
+    figure.update_xaxes(**_ticks(x))
+    return figure.update_yaxes(showgrid=True, zeroline=True)
+
+
 def attention_pattern(pattern: Numbers, tokens: Sequence[str], *, title: str) -> "Figure":
     """One head's [query, key] pattern, queries downwards. Where a head looks is not yet what it does."""
     from plotly.graph_objects import Figure, Heatmap

@@ -149,6 +149,7 @@ def readings(folder: Path) -> dict[str, Callable[[], object]]:
         return lambda: ask(interp.open_run(folder))
 
     return {
+        "name": opened(lambda run: (run.name, run.kind)),
         "frame": opened(lambda run: run.frame("lens")),
         "heads": opened(lambda run: run.frame("heads")),
         "columns": opened(lambda run: run.frame("lens", columns=["value"])),

@@ -4,6 +4,7 @@ Streamlit's own binding drops defaults and values that cannot be used without a 
 the version of the table, and what a link says wrongly is said.
 """
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,26 +21,31 @@ GO = "_go"
 Query = dict[str, list[str]]
 PENDING = "_pending"
 """Where values wait that were set after their widgets had been drawn."""
-_UNDER_WAY, _CUT_SHORT = "_under_way", "_cut_short"
-"""Whether a run has begun and not come to its end; whether that is so of the run before this one."""
+_ENDED, _UNHEARD, _TYPED = "_ended", "_unheard", "_typed"
+"""When the last whole run came to its end, None while one is under way; whether the browser may not have heard of that
+run; the values that were changed by hand for this one."""
+HEARD = 0.5  # seconds after which what a run has said is with the browser
 _PICKED = ("choice", "choices", "flag")
 """Kinds whose widgets have no text to type."""
 
 
 def arrive(page: Page) -> dict[str, Any]:
     """The values of the page for this run of its script: those of a new link, else those of the widgets."""
-    st.session_state[_CUT_SHORT] = st.session_state.get(_UNDER_WAY, False)
-    st.session_state[_UNDER_WAY] = True
+    ended = st.session_state.get(_ENDED)
+    st.session_state[_UNHEARD] = ended is None or time.monotonic() - ended < HEARD
+    st.session_state[_ENDED] = None
     query: Query = {name: st.query_params.get_all(name) for name in st.query_params}
     if query and (page.key, query) != st.session_state.get("_written"):
         _follow(page, query)
     kept = _kept(page)
     for name, value in st.session_state.pop(PENDING, {}).items():
         assign(page, name, value)
+    typed = st.session_state[_TYPED] = set[str]()
     for parameter in page.parameters:
         value = st.session_state.get(widget_key(page, parameter.name), kept[parameter.name])
         value = tuple(value) if parameter.kind == "choices" else value
         if parameter.problem(value) is None:
+            typed |= {parameter.name} if value != kept[parameter.name] else set()
             kept[parameter.name] = value
     return kept
 
@@ -53,7 +59,7 @@ def leave(page: Page) -> None:
     if query != {name: st.query_params.get_all(name) for name in st.query_params}:
         st.query_params.from_dict(said)
     st.session_state["_written"] = (page.key, query)
-    st.session_state[_UNDER_WAY] = False
+    st.session_state[_ENDED] = time.monotonic()
 
 
 def widget_key(page: Page, name: str) -> str:
@@ -73,13 +79,13 @@ def seed(page: Page, name: str) -> str:
 
     Streamlit forgets widgets it does not draw. It also tells the browser a value in one run only, and drops that
     message where the next run begins before it is sent: the widget would then begin with its own default and report
-    that as a choice. So the value is told again: after a run that was cut short, and in every run where no half-typed
-    text can be lost by it.
+    that as a choice. So the value is told again: in a run that follows at once on another, unless it was typed just
+    now, and in every run where no half-typed text can be lost by it.
     """
     key = widget_key(page, name)
     if key not in st.session_state:
         st.session_state[key] = _kept(page)[name]
-    elif st.session_state.get(_CUT_SHORT) or page.parameter(name).kind in _PICKED:
+    elif page.parameter(name).kind in _PICKED or (st.session_state[_UNHEARD] and name not in st.session_state[_TYPED]):
         st.session_state[key] = st.session_state[key]
     return key
 

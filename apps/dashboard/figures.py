@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 DRAWN = ("heatmap",)
+THINNED, MOST_TICKS = ("scatter", "bar"), 12  # kinds over steps of which not each needs a name, on half a page
 
 
 def config(name: str) -> dict[str, Any]:
@@ -34,6 +35,10 @@ def fitted(figure: "Figure") -> "Figure":
             trace.colorscale = look.scale(trace.zmid == 0)
             trace.colorbar.title.side = "right"
             trace.colorbar.thickness = 12
+    ticks = copy.layout.xaxis.tickvals or ()
+    if len(ticks) > MOST_TICKS and all(trace.type in THINNED for trace in copy.data):
+        step = -(-len(ticks) // MOST_TICKS)
+        copy.update_xaxes(tickvals=ticks[::step], ticktext=copy.layout.xaxis.ticktext[::step])
     return copy
 
 

@@ -199,7 +199,14 @@ def read_manifest_head(folder: Path) -> dict[str, Any]:
     check_format(facts, path)
     if not intact:
         raise IntegrityError(f"{path} was changed after it was written: its hash does not fit. {_ADVICE}")
+    if not all(isinstance(facts.get(name), str) for name in ("name", "kind")) or not _named(facts.get("jobs")):
+        raise LoadError(f"{path} does not say what the run and its jobs are called. {_ADVICE}")
     return facts
+
+
+def _named(jobs: object) -> bool:
+    """Whether these are jobs with names; the rest of them is checked when the whole manifest is read."""
+    return isinstance(jobs, list) and all(isinstance(job, dict) and isinstance(job.get("name"), str) for job in jobs)
 
 
 def _bytes(path: Path, most: int = -1) -> bytes:

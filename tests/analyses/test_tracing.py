@@ -485,12 +485,15 @@ def test_the_figure_has_a_panel_for_each_kind_and_marks_the_subject(traced: Caus
     assert PROMPT in figure.layout.title.text
 
 
-def test_the_severed_figure_has_a_curve_for_the_whole_stream_and_one_for_each_sublayer() -> None:
+@pytest.mark.parametrize(("asked", "position"), [(None, 3), (5, 5)])
+def test_the_severed_figure_has_bars_for_the_whole_stream_and_for_each_sublayer(
+    asked: int | None, position: int
+) -> None:
     trace = tiny_trace(severed=("mlp", "attn"))
-    curves = trace.severed_figure().data
-    assert [curve.name for curve in curves] == [trace.panel(kind) for kind in ("resid", "severed_mlp", "severed_attn")]
-    for kind, curve in zip(("resid", "severed_mlp", "severed_attn"), curves, strict=True):
-        np.testing.assert_array_equal(curve.y, trace.at("effect", kind=kind, position=3))
+    bars = trace.severed_figure(asked).data
+    assert [bar.name for bar in bars] == [trace.panel(kind) for kind in ("resid", "severed_mlp", "severed_attn")]
+    for kind, bar in zip(("resid", "severed_mlp", "severed_attn"), bars, strict=True):
+        np.testing.assert_array_equal(bar.y, trace.at("effect", kind=kind, position=position))
 
 
 def test_without_severed_runs_there_is_no_severed_figure(traced: CausalTrace) -> None:

@@ -15,6 +15,7 @@ from interp.results import Result
 from interp.runs import Failure, Job, Manifest, Run, RunWriter, write_part
 from interp.runs.parts import read_rows
 from interp.runs.plan import Batch, folder_name
+from interp.runs.sealed import document
 
 
 @pytest.fixture
@@ -189,6 +190,16 @@ class TestRefusals:
         path.write_text(whole.replace('"packing":[3,2,2]', '"packing":[2,3,2]'))
         with pytest.raises(IntegrityError, match="was changed after it was written"):
             interp.open_run(run.folder).status()
+
+    @pytest.mark.parametrize("change", [{"jobs": 1.5}, {"jobs": ["a"]}, {"jobs": [{}]}, {"name": None}, {"kind": 1}])
+    def test_a_head_that_cannot_be_is_refused_though_its_hash_fits(self, run: Run, change: dict[str, object]) -> None:
+        path = run.folder / "manifest.json"
+        facts = json.loads(path.read_text())
+        plan = facts.pop("plan")
+        head = {name: value for name, value in facts.items() if name not in ("head_sha256", "sha256")}
+        path.write_bytes(document({**head, **change}, {"plan": plan}))
+        with pytest.raises(LoadError, match="does not say what the run and its jobs are called"):
+            interp.open_run(run.folder)
 
     def test_another_plan_is_refused_with_every_difference(self, run: Run) -> None:
         before = contents(run.folder)

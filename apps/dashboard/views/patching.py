@@ -268,7 +268,7 @@ PAGE = Page(
         "metric": "logit_difference",
         "measure": "recovered",
         "layer": 15,
-        "place": 11,
+        "place": 10,
     },
     show=show,
     compute=compute,

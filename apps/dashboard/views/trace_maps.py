@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 MEASURES = {"effect": "indirect effect (probability)", "logit_effect": "indirect effect (logit)"}
 
 
-def draw(context: "Context", found: "Traces") -> None:
-    """The maps, which share the chosen cell and one scale of colours, and what is known of that cell."""
+def draw(context: "Context", found: "Traces") -> int:
+    """The maps, which share the chosen cell and one scale of colours, and what is known of it; returns its row."""
     averaged = "fact" in found.axes
     look.lines([_headline(found)])
     measure = str(context.values["measure"])
@@ -39,6 +39,7 @@ def draw(context: "Context", found: "Traces") -> None:
     context.table("cell", rows)
     if averaged:
         _of_a_set(context, found, at)  # type: ignore[arg-type]
+    return at[0]
 
 
 def _headline(found: "Traces") -> str:
@@ -166,28 +167,22 @@ def _of_a_set(context: "Context", found: "FactTraces", at: tuple[int, int]) -> N
             )
 
 
-def severed(context: "Context", found: "Traces") -> None:
-    """How much of the effect at the subject's end needs a sublayer."""
-    st.subheader("With sublayers severed", anchor=False)
-    where = "the subject's last token"
-    curves = found.severed_figure()
-    said = []
-    for kind in map(str, found.axes["kind"]):
-        if kind.startswith(("resid", "severed")):
-            _, layer, effect = _at_the_end(found, kind)
-            said.append(f"{found.panel(kind)} {effect:+.3f} at layer {layer}")
-    alt = f"Effect of restoring at {where}, by layer; most: {'; '.join(said)}."
-    context.plot("severed", curves, alt)
-    st.caption(f"{alt} What falls away where a sublayer is severed went through it.")
-
-
-def _at_the_end(found: "Traces", kind: str) -> tuple[object, int, float]:
-    """Where restoring a kind at the subject's last token brings most back."""
+def severed(context: "Context", found: "Traces", row: int) -> None:
+    """How much of the effect in the chosen row of the maps needs a sublayer."""
     from interp.analyses.fact_traces import FactTraces
 
-    if isinstance(found, FactTraces):
-        return found.peak(kind, "last subject")
-    return found.peak(kind, position=found.last_subject_position)
+    st.subheader("With sublayers severed", anchor=False)
+    many = isinstance(found, FactTraces)
+    place = str(found.axes["role"][row]) if many else row
+    where = f"the role {place}" if many else f"{str(found['token'][row])!r} (position {row})"
+    kinds = [kind for kind in map(str, found.axes["kind"]) if kind.startswith(("resid", "severed"))]
+    effects = {kind: np.nan_to_num(found.at("effect", kind=kind)[row]) for kind in kinds}
+    said = [f"{found.panel(kind)} {each.max():+.3f} at layer {each.argmax()}" for kind, each in effects.items()]
+    alt = f"Effect of restoring at {where}, by layer; most: {'; '.join(said)}."
+    context.plot("severed", found.severed_figure(place), alt)  # type: ignore[arg-type]
+    st.caption(
+        f"{alt} What falls away where a sublayer is severed went through it. A click into a map chooses the row."
+    )
 
 
 def knocked_out(context: "Context", found: "AttentionKnockout") -> None:

@@ -135,10 +135,10 @@ def show(context: Context, results: Results) -> None:
     """The maps, the chosen cell, severed sublayers, and what knocking attention out takes away."""
     single = "trace" in results
     found = results["trace" if single else "traces"]
-    trace_maps.draw(context, found)
+    row = trace_maps.draw(context, found)
     st.caption(found.caution)
     if any(str(kind).startswith("severed") for kind in found.axes["kind"]):
-        trace_maps.severed(context, found)
+        trace_maps.severed(context, found, row)
     st.subheader("Keeping the last token from reading", anchor=False)
     st.caption("Attention edges into the last token are blocked around each layer: when does the answer need them?")
     context.control("cut")
@@ -237,7 +237,7 @@ PAGE = Page(
         "seed": 0,
         "prefix": "doc",
         "measure": "effect",
-        "position": 5,
+        "position": 3,
         "layer": 10,
         "cut": 5,
     },
