@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 DRAWN = ("heatmap",)
+FEW = 4
 THINNED, MOST_TICKS = ("scatter", "bar"), 12  # kinds over steps of which not each needs a name, on half a page
 
 
@@ -30,6 +31,8 @@ def fitted(figure: "Figure") -> "Figure":
 
     copy = Figure(figure)
     copy.update_layout(template=None, width=None, title=None, margin={"l": 60, "r": 10, "t": 28, "b": 50})
+    if len(copy.data) <= FEW:  # a few names stand above, many at the side
+        copy.update_layout(legend={"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "title": None})
     for trace in copy.data:
         if trace.type in DRAWN and trace.name is None and trace.showscale is not False:
             trace.colorscale = look.scale(trace.zmid == 0)

@@ -36,6 +36,10 @@ STYLE = f"""<style>
   .block-container {{ padding-left: .9rem; padding-right: .9rem; padding-top: 2.2rem; }}
   h1 {{ font-size: 1.6rem !important; }}
   .heatmap-label {{ display: none; }}
+  .xaxislayer-above g.xtick:nth-last-child(n + 16 of g.xtick):not(:nth-child(5n + 1 of g.xtick)),
+  .xaxislayer-above g.xtick:nth-last-child(n + 16 of g.xtick) ~ g.xtick:not(:nth-child(5n + 1 of g.xtick)) {{
+    display: none;
+  }}
 }}
 </style>"""
 
