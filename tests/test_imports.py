@@ -14,7 +14,7 @@ ALLOWED = {
     "interp": {"torch", "einops", "jaxtyping", "numpy", "pandas", "plotly", "pyarrow", "safetensors"},
     "models": {"tokenizers", "gguf", "huggingface_hub", "platformdirs"},
     "analyses": {"pydantic", "ray"},
-    "apps": {"streamlit", "typer", "rich"},
+    "apps": {"starlette", "streamlit", "typer", "rich"},
 }
 FACE = Path("interp/__init__.py")  # the one file that points upward
 DASHBOARD = Path("apps/dashboard")  # its modules are imported by Streamlit's server alone, and by what is lazy itself

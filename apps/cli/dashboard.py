@@ -102,7 +102,10 @@ def _open_later(url: str) -> None:
 
 
 def _serve(host: str, port: int, words: list[str]) -> None:
-    """Run `streamlit run` in this process; its settings stand beside the app, except those that are asked for here."""
+    """Run `streamlit run` in this process; its settings stand beside the app, except those that are asked for here.
+
+    Returns when it is ended by Ctrl-C or a signal.
+    """
     from streamlit.web.cli import main as streamlit
 
     import interp.apps.dashboard
@@ -112,4 +115,8 @@ def _serve(host: str, port: int, words: list[str]) -> None:
     settings = {"server.address": host, "server.port": port, "logger.hideWelcomeMessage": "true"}
     flags = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
     flags += [word for name in known for word in ("--server.allowedHosts", name)]
-    streamlit(["run", str(app), *flags, "--", *words], standalone_mode=False)
+    try:
+        streamlit(["run", str(app), *flags, "--", *words], standalone_mode=False)
+    except RuntimeError as error:
+        if type(error).__name__ != "Abort":  # click's, which stands for the interrupt
+            raise

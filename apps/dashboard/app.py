@@ -1,5 +1,7 @@
 """What `streamlit run` takes: `interp dashboard` does, with the settings that stand beside this file."""
 
-from interp.apps.dashboard.shell import main
+from streamlit.starlette import App
 
-main()
+from interp.apps.dashboard.serving import ROOTED
+
+app = App("script.py", middleware=[ROOTED])

@@ -153,11 +153,8 @@ class View:
         tab.on("request", self._request)
 
     def _console(self, message: Any) -> None:
-        """Streamlit asks for the server below a page's own path first; the browser notes that it is not there."""
-        where = message.location.get("url", "")
-        probing = where.endswith(("/_stcore/health", "/_stcore/host-config")) and "404" in message.text
-        if message.type == "error" and not probing:
-            self.strange.append(f"console: {message.text} ({where})")
+        if message.type == "error":
+            self.strange.append(f"console: {message.text} ({message.location.get('url', '')})")
 
     def _request(self, request: Any) -> None:
         host = urlsplit(request.url).hostname
