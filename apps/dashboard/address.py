@@ -21,32 +21,28 @@ GO = "_go"
 Query = dict[str, list[str]]
 PENDING = "_pending"
 """Where values wait that were set after their widgets had been drawn."""
-_ENDED, _UNHEARD, _TYPED = "_ended", "_unheard", "_typed"
-"""When the last whole run came to its end, None while one is under way; whether the browser may not have heard of that
-run; the values that were changed by hand for this one."""
-HEARD = 0.5  # seconds after which what a run has said is with the browser
+_TOLD = "_told"
+"""Widgets whose values were set by the program, and when."""
+HEARD = 4.0  # seconds after which even a busy browser has drawn what it was told
 _PICKED = ("choice", "choices", "flag")
 """Kinds whose widgets have no text to type."""
 
 
 def arrive(page: Page) -> dict[str, Any]:
     """The values of the page for this run of its script: those of a new link, else those of the widgets."""
-    ended = st.session_state.get(_ENDED)
-    st.session_state[_UNHEARD] = ended is None or time.monotonic() - ended < HEARD
-    st.session_state[_ENDED] = None
     query: Query = {name: st.query_params.get_all(name) for name in st.query_params}
     if query and (page.key, query) != st.session_state.get("_written"):
         _follow(page, query)
     kept = _kept(page)
     for name, value in st.session_state.pop(PENDING, {}).items():
         assign(page, name, value)
-    typed = st.session_state[_TYPED] = set[str]()
     for parameter in page.parameters:
-        value = st.session_state.get(widget_key(page, parameter.name), kept[parameter.name])
+        key = widget_key(page, parameter.name)
+        value = st.session_state.get(key, kept[parameter.name])
         value = tuple(value) if parameter.kind == "choices" else value
-        if parameter.problem(value) is None:
-            typed |= {parameter.name} if value != kept[parameter.name] else set()
+        if parameter.problem(value) is None and value != kept[parameter.name]:
             kept[parameter.name] = value
+            _told().pop(key, None)  # it comes from the browser
     return kept
 
 
@@ -59,7 +55,6 @@ def leave(page: Page) -> None:
     if query != {name: st.query_params.get_all(name) for name in st.query_params}:
         st.query_params.from_dict(said)
     st.session_state["_written"] = (page.key, query)
-    st.session_state[_ENDED] = time.monotonic()
 
 
 def widget_key(page: Page, name: str) -> str:
@@ -69,23 +64,29 @@ def widget_key(page: Page, name: str) -> str:
 
 def assign(page: Page, name: str, value: Any) -> None:
     """Change a value: in a callback, or before its widget is drawn."""
+    tell(page, name, value)
+    complaints(page).clear()
+
+
+def tell(page: Page, name: str, value: Any) -> None:
+    """Give a widget that is drawn later in this run, or in the next, a value."""
     _kept(page)[name] = value
     st.session_state[widget_key(page, name)] = value
-    complaints(page).clear()
+    _told()[widget_key(page, name)] = time.monotonic()
 
 
 def seed(page: Page, name: str) -> str:
     """Make sure that the widget begins with the value; returns its key.
 
-    Streamlit forgets widgets it does not draw. It also tells the browser a value in one run only, and drops that
-    message where the next run begins before it is sent: the widget would then begin with its own default and report
-    that as a choice. So the value is told again: in a run that follows at once on another, unless it was typed just
-    now, and in every run where no half-typed text can be lost by it.
+    Streamlit forgets widgets it does not draw. It also tells the browser a value in one run only, which is lost where
+    the next run begins before the browser has drawn that one: the widget would then begin with its own default and
+    report that as a choice. So the value is told again: for some time, unless another is typed, and in every run where
+    no half-typed text can be lost by it.
     """
     key = widget_key(page, name)
     if key not in st.session_state:
-        st.session_state[key] = _kept(page)[name]
-    elif page.parameter(name).kind in _PICKED or (st.session_state[_UNHEARD] and name not in st.session_state[_TYPED]):
+        tell(page, name, _kept(page)[name])
+    elif page.parameter(name).kind in _PICKED or time.monotonic() - _told().get(key, -HEARD) < HEARD:
         st.session_state[key] = st.session_state[key]
     return key
 
@@ -118,6 +119,11 @@ def choose(chosen: Chosen) -> None:
     st.session_state["_chosen"] = chosen
 
 
+def _told() -> dict[str, float]:
+    found: dict[str, float] = st.session_state.setdefault(_TOLD, {})
+    return found
+
+
 def _kept(page: Page) -> dict[str, Any]:
     kept: dict[str, Any] = st.session_state.setdefault(f"_values.{page.key}", defaults(page.parameters))
     return kept
@@ -127,8 +133,7 @@ def _follow(page: Page, query: Query) -> None:
     """Take a link for what it says."""
     reading = read(page.parameters, query)
     for name, value in reading.values.items():
-        _kept(page)[name] = value
-        st.session_state[widget_key(page, name)] = value
+        tell(page, name, value)
     complaints(page)[:] = [*reading.complaints, *_follow_model(query)]
     asked(page).clear()
     known = [*([page.main] if page.main else []), *page.further]

@@ -75,7 +75,7 @@ class Context:
         """Change a value whose widget is drawn further down in this run, so that nothing need be drawn again."""
         assert self.page.parameter(name).problem(value) is None
         self.values[name] = value
-        st.session_state[address.widget_key(self.page, name)] = value
+        address.tell(self.page, name, value)
 
     def plot(self, name: str, figure: "Figure", alt: str, *, chooses: Sequence[str] = ()) -> None:
         """A figure with a text alternative; it can be exported under its name.
