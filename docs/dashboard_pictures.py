@@ -32,7 +32,7 @@ def query(page: Page) -> str:
 
 
 def picture(browser: Browser, url: str, page: Page, theme: str, size: str) -> None:
-    """One page, once it shows its results and nothing moves any more."""
+    """One page at its first figure, once it shows its results and nothing moves any more."""
     width, height = SIZES[size]
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=theme)  # type: ignore[arg-type]
     tab = context.new_page()
@@ -41,6 +41,10 @@ def picture(browser: Browser, url: str, page: Page, theme: str, size: str) -> No
     tab.locator('.interp-state[data-state="shown"]').wait_for(state="attached", timeout=PATIENCE)
     tab.wait_for_function("() => !document.querySelector('[data-testid=\"stSkeleton\"]')", timeout=PATIENCE)
     tab.wait_for_timeout(2500)  # figures are drawn in a moment of their own
+    figures = tab.locator(".js-plotly-plot")
+    if figures.count():
+        figures.first.evaluate("figure => figure.scrollIntoView({block: 'center'})")
+        tab.wait_for_timeout(500)
     tab.screenshot(path=PICTURES / f"{page.key}-{theme}-{size}.png")
     main = tab.locator('[data-testid="stMain"]')
     tall = int(main.evaluate("main => main.scrollHeight"))
