@@ -12,6 +12,8 @@ from interp.apps.dashboard.views import patching, tracing
 if TYPE_CHECKING:
     from dashboard import Dashboard
 
+    from interp.apps.dashboard.page import Page
+
 BRIEF = {**tracing.PAGE.example, "prompt": "The capital of France is", "subject": "France", "answer": " Paris",
          "replacement": "Italy", "position": 4}  # fmt: skip
 
@@ -37,9 +39,18 @@ def test_a_patched_cell_is_clicked_and_has_the_numbers_of_the_copied_command(das
     assert frame["logit_difference_recovered"].max() > 0.9
 
 
-def test_a_long_sweep_is_confirmed_and_can_be_cancelled(dashboard: "Dashboard") -> None:
-    long = {**patching.PAGE.example, "pairs": "ioi", "count": 200, "site": "z", "over": "both"}
-    with dashboard.open("patching", **link(patching.PAGE, **long)) as view:
+@pytest.mark.parametrize(
+    ("page", "long"),
+    [
+        (patching.PAGE, {"pairs": "ioi", "count": 200, "site": "z", "over": "both"}),
+        (tracing.PAGE, {"of": "set", "limit": 200}),
+    ],
+    ids=["patching", "tracing"],
+)
+def test_long_work_is_confirmed_and_can_be_cancelled(
+    dashboard: "Dashboard", page: "Page", long: dict[str, object]
+) -> None:
+    with dashboard.open(page.key, **link(page, **{**page.example, **long})) as view:
         view.tab.get_by_role("button", name="Start it").click()
         view.tab.get_by_role("button", name="Cancel").click()
         view.tab.get_by_text("Cancelled").first.wait_for()
