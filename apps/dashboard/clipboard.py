@@ -36,10 +36,14 @@ _PICTURE = """
 export default function({ data, parentElement }) {
   const button = parentElement.querySelector("button");
   button.textContent = data.label;
-  button.onclick = () => {
-    const bar = document.querySelector(`.st-key-${data.figure} .modebar-btn[data-title*="png" i]`);
-    if (bar) { bar.click(); return; }
-    button.textContent = "No figure is drawn";
+  button.onclick = async () => {
+    const drawn = () => document.querySelector(`.st-key-${data.figure} .modebar-btn[data-title*="png" i]`);
+    for (let tries = 0; tries < 50 && !drawn(); tries++) {
+      button.textContent = "Waiting for the figure";
+      await new Promise(done => setTimeout(done, 200));
+    }
+    button.textContent = drawn() ? data.label : "No figure is drawn";
+    drawn()?.click();
     setTimeout(() => { button.textContent = data.label; }, 1500);
   };
 }

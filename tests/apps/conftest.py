@@ -1,5 +1,6 @@
 """The command line in this process, and a real browser for the pages that the apps write."""
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,14 @@ if TYPE_CHECKING:
     from interp.models.transformer import Transformer
 
 Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def own_program() -> "Iterator[None]":
+    """Streamlit's scripts put themselves in the place of the program, which processes started later would run."""
+    program = sys.modules["__main__"]
+    yield
+    sys.modules["__main__"] = program
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 import pytest
 from dashboard import alone, complaints, ends, errors, link, settle, values
 
-from interp.apps.dashboard import address
 from interp.apps.dashboard.views.prompt import PAGE
 
 if TYPE_CHECKING:
@@ -84,22 +83,3 @@ def test_changed_inputs_make_what_is_shown_stale_until_it_is_computed_again(own_
     assert complaints(app) == []
     app.number_input(key="prompt.top_k").set_value(3).run()
     assert (complaints(app), ends(app)) == ([], "shown"), "both are kept: nothing need be asked again"
-
-
-def test_a_value_is_told_again_as_long_as_the_browser_may_not_have_heard_of_it(
-    own_workshop: "Workshop", monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def told() -> bool:
-        return bool(app.number_input(key="prompt.top_k").proto.set_value)
-
-    app = settle(alone(PAGE, **link(PAGE, text=TEXT, top_k=3)))
-    app.run()
-    assert told(), "the browser may not have drawn the run before"
-    app.number_input(key="prompt.top_k").set_value(4).run()
-    assert (told(), values(app)["top_k"]) == (False, "4"), "what was typed just now is not written over"
-    monkeypatch.setattr(address, "HEARD", 0.0)
-    app.query_params.update(link(PAGE, text=TEXT, top_k=5))
-    app.run()
-    assert (told(), values(app)["top_k"]) == (True, "5")
-    app.run()
-    assert not told(), "once it was heard, half-typed numbers are left alone"
