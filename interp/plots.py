@@ -5,7 +5,7 @@ position, so that a token that occurs twice stays in two places, and their text 
 `<|im_end|>` are shown and not taken for markup.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -196,6 +196,21 @@ def _whiskers(spread: Numbers) -> dict[str, object]:
     return {"type": "data", "array": up, "arrayminus": down, "symmetric": values.ndim == 1}
 
 
+def _along(x: Labels, series: Mapping[str, Numbers], x_title: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Colour, values, name and hover text of each series over labelled steps."""
+    for index, (name, values) in enumerate(series.items()):
+        yield (
+            SERIES_COLOURS[index % len(SERIES_COLOURS)],
+            {
+                "x": list(range(len(x))),
+                "y": np.asarray(values, dtype=np.float64),
+                "name": visible(name),
+                "customdata": [str(step) for step in x],
+                "hovertemplate": f"{x_title} %{{customdata}}<br>{visible(name)} %{{y:.4f}}<extra></extra>",
+            },
+        )
+
+
 def curves(
     x: Labels,
     series: Mapping[str, Numbers],
@@ -208,19 +223,9 @@ def curves(
     """Lines over labelled steps (layers, positions), one for each series; NaNs leave gaps."""
     from plotly.graph_objects import Figure, Scatter
 
-    figure = Figure()
-    for index, (name, values) in enumerate(series.items()):
-        line = Scatter(
-            x=list(range(len(x))),
-            y=np.asarray(values, dtype=np.float64),
-            name=visible(name),
-            mode="lines+markers" if len(x) <= 60 else "lines",
-            line={"color": SERIES_COLOURS[index % len(SERIES_COLOURS)]},
-            customdata=[str(step) for step in x],
-            hovertemplate=f"{x_title} %{{customdata}}<br>{visible(name)} %{{y:.4f}}<extra></extra>",
-        )
-        figure.add_trace(line)
-    _titled(figure, title, x_title, y_title, height=420, width=860, showlegend=len(series) > 1)
+    mode = "lines+markers" if len(x) <= 60 else "lines"
+    lines = [Scatter(mode=mode, line={"color": colour}, **told) for colour, told in _along(x, series, x_title)]
+    figure = _titled(Figure(lines), title, x_title, y_title, height=420, width=860, showlegend=len(series) > 1)
     figure.update_xaxes(**_ticks(x))
     return figure.update_yaxes(range=list(bounds) if bounds else None, showgrid=True)
 
@@ -229,17 +234,7 @@ def grouped_bars(x: Labels, series: Mapping[str, Numbers], *, title: str, x_titl
     """Bars side by side at labelled steps (layers), one colour for each series."""
     from plotly.graph_objects import Bar, Figure
 
-    bars = [
-        Bar(
-            x=list(range(len(x))),
-            y=np.asarray(values, dtype=np.float64),
-            name=visible(name),
-            marker={"color": SERIES_COLOURS[index % len(SERIES_COLOURS)], "line": {"width": 0}},
-            customdata=[str(step) for step in x],
-            hovertemplate=f"{x_title} %{{customdata}}<br>{visible(name)} %{{y:.4f}}<extra></extra>",
-        )
-        for index, (name, values) in enumerate(series.items())
-    ]
+    bars = [Bar(marker={"color": colour}, **told) for colour, told in _along(x, series, x_title)]
     figure = _titled(Figure(bars), title, x_title, y_title, height=420, width=860, showlegend=len(series) > 1)
     figure.update_layout(barmode="group", bargap=0.2, bargroupgap=0)
     figure.update_xaxes(**_ticks(x))
