@@ -30,9 +30,10 @@ _PICKED = ("choice", "choices", "flag")
 
 def arrive(page: Page) -> dict[str, Any]:
     """The values of the page for this run of its script: those of a new link, else those of the widgets."""
-    query: Query = {name: st.query_params.get_all(name) for name in st.query_params}
-    if query and (page.key, query) != st.session_state.get("_written"):
+    query = _query()
+    if query and not _ours(page, query):
         _follow(page, query)
+        _written().append((page.key, query, time.monotonic()))
     kept = _kept(page)
     for name, value in st.session_state.pop(PENDING, {}).items():
         assign(page, name, value)
@@ -51,10 +52,37 @@ def leave(page: Page) -> None:
     chosen = current_model()
     head = {"v": VERSION, "model": chosen.model, "device": chosen.device, "dtype": chosen.dtype}
     said = {**head, **write(page.parameters, _kept(page)), "asked": ",".join(sorted(asked(page)))}
-    query = {name: [text] for name, text in said.items()}
-    if query != {name: st.query_params.get_all(name) for name in st.query_params}:
+    query, written = {name: [text] for name, text in said.items()}, _written()
+    changed = not written or (page.key, query) != written[-1][:2]
+    if changed or query != _query():
         st.query_params.from_dict(said)
-    st.session_state["_written"] = (page.key, query)
+    if changed:
+        written.append((page.key, query, time.monotonic()))
+
+
+def _query() -> Query:
+    """What the address bar said when the browser asked for this run."""
+    return {name: st.query_params.get_all(name) for name in st.query_params}
+
+
+def _written() -> list[tuple[str, Query, float]]:
+    """What this session wrote into the address bar or followed: page, query, when. Before the newest: what it replaced."""
+    found: list[tuple[str, Query, float]] = st.session_state.setdefault("_written", [])
+    return found
+
+
+def _ours(page: Page, query: Query) -> bool:
+    """Whether an address is one that this session knows, and no link that somebody has just opened.
+
+    A browser that asks for a run before it has heard how the last one ended still says the address before that one. The
+    same address some time later, or after the newer one was heard, is that of somebody who went back.
+    """
+    written = _written()
+    said = [(key, before) == (page.key, query) for key, before, _ in written]
+    if written and said[-1]:
+        del written[:-1]
+        return True
+    return any(said) and time.monotonic() - written[-1][2] < HEARD
 
 
 def widget_key(page: Page, name: str) -> str:

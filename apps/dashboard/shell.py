@@ -9,7 +9,7 @@ from interp.apps.dashboard import address, controls, exports, header, look, repe
 from interp.apps.dashboard.context import Context
 from interp.apps.dashboard.page import MAIN, Page
 from interp.apps.dashboard.registry import PAGES
-from interp.apps.dashboard.store import Results
+from interp.apps.dashboard.store import Partial, Results
 from interp.errors import InterpError
 
 
@@ -90,7 +90,7 @@ def _body(page: Page, values: dict[str, Any]) -> str:
     page.show(context, results)
     repeat.offer(context)
     exports.bar(context, results)
-    return "shown"
+    return "partial" if isinstance(results, Partial) else "shown"
 
 
 def _import_whole() -> None:

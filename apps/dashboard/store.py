@@ -26,6 +26,10 @@ Results = Mapping[str, Any]
 """Name → `Result`: `Any`, so that a page may read what its own results have."""
 
 
+class Partial(dict[str, Any]):
+    """`Results` of work that is not done."""
+
+
 def content_key(model: "Transformer", work: str, settings: Mapping[str, Any], texts: Mapping[str, list[int]]) -> str:
     """The key of what a work finds on a model: `texts` are the tokens of the settings that the model reads."""
     from interp.apps.dashboard.shelf import identity

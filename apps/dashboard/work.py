@@ -13,7 +13,7 @@ from interp.apps.dashboard.jobs import Job, Reporter
 from interp.apps.dashboard.page import MAIN, Page, Work
 from interp.apps.dashboard.session import session_name, workshop
 from interp.apps.dashboard.shelf import Chosen
-from interp.apps.dashboard.store import Results, content_key
+from interp.apps.dashboard.store import Partial, Results, content_key
 from interp.errors import InterpError, UsageError
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _work_on(page: Page, work: Work, model: "Transformer", inputs: dict[str, Any
     found = workshop().store.get(key)  # quick work may be done by now
     if found is None:
         _drawn(job, f"{page.key} {work.name}", inputs)
-        found = job.partial
+        found = None if job.partial is None else Partial(job.partial)
     return found
 
 

@@ -23,14 +23,15 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import tree
 from playwright.sync_api import TimeoutError as Timeout
+from playwright.sync_api import expect
 from streamlit.testing.v1 import AppTest
 
 from interp.apps.dashboard.page import Page
@@ -38,10 +39,11 @@ from interp.apps.dashboard.parameters import defaults, write
 from interp.apps.dashboard.session import workshop
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Locator
+    from playwright.sync_api import Browser, Download, Locator
     from playwright.sync_api import Page as Tab
 
-PATIENCE = 60  # seconds for one thing to happen: what a loaded machine may take; nothing is timed here
+Found = TypeVar("Found")
+PATIENCE = 180  # seconds for one thing to happen: what a loaded machine may take; nothing is timed here
 ALONE: dict[str, Page] = {}
 """The pages that are run alone, by key: those of the registry, or made for one test."""
 _ALONE = """
@@ -107,7 +109,7 @@ def html(app: AppTest) -> list[str]:
 
 
 def ends(app: AppTest) -> str:
-    """The state in which the page ended: shown, empty, loading, waiting or error."""
+    """The state in which the page ended: shown, partial, empty, loading, waiting or error."""
     marks = [each for each in html(app) if "interp-state" in each]
     return marks[-1].split('data-state="')[1].split('"')[0]
 
@@ -170,8 +172,7 @@ class View:
         try:
             self.tab.locator(f'.interp-state[data-state="{state}"]').wait_for(state="attached")
         except Timeout as error:
-            there = self.tab.locator("body").inner_text()
-            raise AssertionError(f"after {PATIENCE} s {self.tab.url} is not {state}; it says: {there}") from error
+            raise AssertionError(f"not {state} after {PATIENCE} s; {self._there()}") from error
         self.quiet()
         return self
 
@@ -182,7 +183,7 @@ class View:
             """() => {
                 const app = document.querySelector('[data-testid="stApp"]');
                 return app && app.dataset.testScriptState === "notRunning"
-                    && !document.querySelector('[data-stale="true"]');
+                    && !document.querySelector('[data-stale="true"], [data-testid="stSkeleton"]');
             }"""
         )
 
@@ -197,38 +198,85 @@ class View:
         )
         self.quiet()
 
+    def says(self, text: str) -> None:
+        """Wait until a text can be seen on the page."""
+        expect(self.tab.get_by_text(text).first).to_be_visible(timeout=PATIENCE * 1000)
+
+    def start(self) -> None:
+        """Say yes to work that is large enough to be confirmed on this machine; what is smaller runs already."""
+        start, cancel = (self.tab.get_by_role("button", name=name) for name in ("Start it", "Cancel"))
+        start.or_(cancel).first.wait_for()
+        if start.count():
+            start.click()
+
+    def cancel(self) -> None:
+        """Cancel what runs, and wait until the page says so."""
+        self.tab.get_by_role("button", name="Cancel").click()
+        self.says("Cancelled")
+
     def figure(self, name: str) -> "Locator":
         """The drawing of a figure of this page."""
         ends = (f'[class*="st-key-figure-"][class{how}]' for how in (f'$="-{name}"', f'*="-{name} "'))
         return self.tab.locator(f":is({', '.join(ends)}) .js-plotly-plot").first
 
+    def draws(self, name: str, seen: str, wanted: Any) -> None:
+        """Wait until a figure is as wanted: what a function in the browser's language sees in it."""
+        self.until(lambda: self.figure(name).evaluate(seen), wanted.__eq__, f"{name} drawn as {wanted!r}")
+
+    def until(self, look: "Callable[[], Found]", right: "Callable[[Found], bool]", what: str) -> "Found":
+        """Look, a glance, a click, a download, again and again until what is found is right: pages change by and by."""
+        end = time.monotonic() + PATIENCE
+        while not right(found := look()):
+            assert time.monotonic() < end, f"not {what} after {PATIENCE} s, but {found!r}; {self._there()}"
+            self.tab.wait_for_timeout(200)
+        return found
+
+    def _there(self) -> str:
+        """What stands on the page, for those who read of an error on another machine."""
+        return f"{self.tab.url} says: {self.tab.locator('body').inner_text()}"
+
+    def narrow(self, width: int) -> None:
+        """Wait until the page fits into the width, once nothing on it moves any more."""
+        self.quiet()
+        self.tab.wait_for_function("width => document.documentElement.scrollWidth <= width", arg=width)
+
     def click_cell(self, name: str, row: int, column: int) -> None:
-        """Click into a cell of a heat map, counted from 0."""
+        """Click into a cell of a heat map, counted from 0: as a person does, once the map stands still and answers."""
         plot = self.figure(name)
         plot.scroll_into_view_if_needed()
-        where = plot.evaluate(
-            """(plot, [row, column]) => {
-                const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
-                return [box.left + xaxis._offset + xaxis.l2p(column), box.top + yaxis._offset + yaxis.l2p(row)];
-            }""",
-            [row, column],
-        )
-        self.tab.mouse.move(where[0] + 1, where[1] + 1)
-        self.tab.wait_for_timeout(150)  # plotly looks for what is hovered at most every 50 ms
-        self.tab.mouse.click(where[0], where[1])
+        self.quiet()
+        aim = """(plot, [row, column]) => {
+            const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
+            return [box.left + xaxis._offset + xaxis.l2p(column), box.top + yaxis._offset + yaxis.l2p(row)];
+        }"""
+
+        def hovered() -> list[list[int]]:
+            across, down = plot.evaluate(aim, [row, column])
+            self.tab.mouse.move(across + 1, down + 1)
+            self.tab.mouse.move(across, down)
+            self.tab.wait_for_timeout(100)  # plotly looks for what is hovered at most every 50 ms
+            found: list[list[int]] = plot.evaluate("plot => (plot._hoverdata ?? []).map(point => [point.y, point.x])")
+            return found if plot.evaluate(aim, [row, column]) == [across, down] else []
+
+        self.until(hovered, lambda cells: [row, column] in cells, f"over the cell {row}, {column}")
+        self.tab.mouse.down()
+        self.tab.mouse.up()
 
     def choose(self, label: str, option: str) -> None:
         """Choose from a list. One that opens while the page still moves closes at once, so that it is opened again."""
         box = self.tab.locator('[data-testid="stSelectbox"]', has_text=label).get_by_role("combobox")
         offered = self.tab.get_by_role("option", name=option, exact=True)
-        end = time.monotonic() + PATIENCE
-        while time.monotonic() < end:
+
+        def chosen() -> bool:
             box.fill("")
             box.fill(option)
             with suppress(Timeout):
                 offered.click(timeout=2000)
-                return self.quiet()
-        raise AssertionError(f"{label} does not offer {option!r}")
+                return True
+            return False
+
+        self.until(chosen, bool, f"offered {option!r} as {label}")
+        self.quiet()
 
     def opened(self, label: str) -> None:
         """Open an expander, if it is closed."""
@@ -241,9 +289,17 @@ class View:
         self.opened("Export")
         if table is not None:
             self.choose("Table", table)
+
+        def of_this_table(file: "Download") -> bool:  # a table chosen a moment ago may not be that of the button yet
+            return table is None or Path(file.suggested_filename).stem.endswith(f"-{table}")
+
+        file = self.until(lambda: self._download(button), of_this_table, f"the table {table}")
+        return Path(file.path()).read_bytes()
+
+    def _download(self, button: str) -> "Download":
         with self.tab.expect_download() as download:
             self.tab.get_by_role("button", name=button, exact=True).click()
-        return Path(download.value.path()).read_bytes()
+        return download.value
 
     def copied(self, button: str) -> str:
         """What a button of the bar of links puts into the clipboard."""

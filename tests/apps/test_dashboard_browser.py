@@ -10,6 +10,7 @@ import pytest
 from dashboard import example, run_command, run_program
 from dashboard_soak import SESSIONS, soak
 
+import interp
 from interp.apps.dashboard.views import prompt
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ EXAMPLE = example(prompt.PAGE)
 def test_the_first_page_tells_what_the_model_is_and_leads_to_the_others(dashboard: "Dashboard") -> None:
     with dashboard.open() as view:
         view.shown()
-        assert view.tab.get_by_text("134,515,008").first.is_visible()
+        view.says("134,515,008")
         counted = run_command(view.copied("Copy as command"))
         frame = pd.read_csv(io.BytesIO(view.exported("CSV")))
         assert set(frame.columns) == {"fact", "value"}
@@ -33,7 +34,7 @@ def test_the_first_page_tells_what_the_model_is_and_leads_to_the_others(dashboar
         view.tab.get_by_role("button", name="Load example").click()
         view.shown()
         view.wait_value("text", EXAMPLE["text"])
-        assert view.value("asked") == "main"
+        view.wait_value("asked", "main")
 
 
 def test_models_stand_side_by_side_with_what_they_take(dashboard: "Dashboard") -> None:
@@ -44,15 +45,21 @@ def test_models_stand_side_by_side_with_what_they_take(dashboard: "Dashboard") -
         box.press("Enter")
         view.wait_value("beside", "mixtral-8x7b")
         frame = pd.read_csv(io.BytesIO(view.exported("CSV", "shapes")))
-        drawn = view.figure("kv").evaluate("plot => plot._fullData.map(trace => trace.name)")
+        view.draws("kv", "plot => plot._fullData.length", len(frame))
     assert 46_702_792_704 in frame["parameters"].tolist()
-    assert len(drawn) == len(frame) == 2
+    assert len(frame) == 2
+
+
+def kept(dashboard: "Dashboard", page: str) -> list[str]:
+    """Names of the page's runs that are whole on the disk: a page is shown before its run is written."""
+    begun = [path.parent for path in dashboard.runs.glob(f"{page}-*/manifest.json")]
+    return [folder.name for folder in begun if interp.open_run(folder).status().state == "finished"]
 
 
 def test_what_was_computed_is_kept_and_leads_back_to_its_page(dashboard: "Dashboard") -> None:
     with dashboard.open("prompt", **EXAMPLE) as view:
         view.shown()
-    name = next(path.name for path in dashboard.runs.iterdir() if path.name.startswith("prompt"))
+        name = view.until(lambda: kept(dashboard, "prompt"), bool, "a run of the page")[0]
     with dashboard.open("runs", run=name, job="surprisal", v="1", asked="") as view:
         view.shown()
         frame = pd.read_csv(io.BytesIO(view.exported("CSV", "surprisal")))
@@ -77,7 +84,7 @@ def test_a_cell_is_chosen_by_a_click_and_by_numbers(dashboard: "Dashboard") -> N
         number.fill("3")
         number.press("Enter")
         view.wait_value("layer", "3")
-        assert view.tab.get_by_text("After layer 3").is_visible()
+        view.says("After layer 3")
 
 
 def test_what_is_exported_and_copied_has_the_numbers_of_the_page(dashboard: "Dashboard") -> None:
@@ -102,7 +109,7 @@ def test_what_is_exported_and_copied_has_the_numbers_of_the_page(dashboard: "Das
     )
     with dashboard.open(link.split("/", 3)[3].split("?")[0], **_query(link)) as again:
         again.shown()
-        assert again.value("layer") == "28"
+        again.wait_value("layer", "28")
 
 
 def _query(link: str) -> dict[str, str]:
@@ -120,27 +127,26 @@ def test_a_figure_is_saved_as_a_picture_by_the_browser(dashboard: "Dashboard") -
 def test_the_colour_of_the_map_changes_without_computing_again(dashboard: "Dashboard") -> None:
     with dashboard.open("prompt", **EXAMPLE) as view:
         view.shown()
-        before = len(list(dashboard.runs.iterdir()))
+        before = view.until(lambda: kept(dashboard, "prompt"), bool, "a run of the page")
         view.choose("Colour", "rank of the followed token")
         view.wait_value("metric", "rank")
         view.shown()
-        title = view.figure("lens").evaluate("plot => plot._fullData[0].colorbar.title.text")
-        assert title == "rank of the followed token"
-        assert len(list(dashboard.runs.iterdir())) == before
+        view.draws("lens", "plot => plot._fullData[0].colorbar.title.text", "rank of the followed token")
+        assert kept(dashboard, "prompt") == before
 
 
 def test_a_bad_link_is_answered_in_words(dashboard: "Dashboard") -> None:
     with dashboard.open("prompt", **{**EXAMPLE, "top_k": "many", "layer": "77"}) as view:
         view.shown()
-        assert view.tab.get_by_text("top_k = 'many' in the link").is_visible()
-        assert view.tab.get_by_text("Layer 77 is outside -1 to 29 here").first.is_visible()
+        view.says("top_k = 'many' in the link")
+        view.says("Layer 77 is outside -1 to 29 here")
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
 def test_no_page_is_wider_than_the_screen(dashboard: "Dashboard", width: int, height: int) -> None:
     with dashboard.open("prompt", width=width, height=height, theme="dark", **EXAMPLE) as view:
         view.shown()
-        assert view.tab.evaluate("document.documentElement.scrollWidth") <= width
+        view.narrow(width)
         background = view.tab.evaluate("getComputedStyle(document.querySelector('.stApp')).backgroundColor")
         assert max(int(part) for part in background.strip("rgb()").split(",")) < 60, "the dark theme is dark"
 
@@ -148,13 +154,9 @@ def test_no_page_is_wider_than_the_screen(dashboard: "Dashboard", width: int, he
 def test_a_job_can_be_cancelled(dashboard: "Dashboard") -> None:
     long = " ".join(f"The number {number} comes after the number before it." for number in range(130))
     with dashboard.open("prompt", **{**EXAMPLE, "text": long}) as view:
-        start, cancel = (view.tab.get_by_role("button", name=name) for name in ("Start it", "Cancel"))
-        start.or_(cancel).first.wait_for()
-        if start.count():  # so much is confirmed first where the machine is small
-            start.click()
-        cancel.click()
-        view.tab.get_by_text("Cancelled").wait_for()
-        assert view.tab.get_by_role("button", name="Start again").is_visible()
+        view.start()
+        view.cancel()
+        view.tab.get_by_role("button", name="Start again").wait_for()
 
 
 def test_eight_sessions_on_one_model_get_each_its_own_numbers(dashboard: "Dashboard", smollm2: "Transformer") -> None:

@@ -29,7 +29,7 @@ def test_a_head_is_clicked_and_its_effect_is_that_of_the_copied_command(dashboar
         view.click_cell("heads", row=2, column=17)  # heads downwards, layers across
         view.wait_value("layer", "17")
         view.wait_value("head", "2")
-        view.tab.get_by_text("Without 17.2, the loss").first.wait_for()
+        view.says("Without 17.2, the loss")
         view.click_cell("head", row=10, column=3)
         view.wait_value("query", "10")
         view.wait_value("key", "3")
@@ -52,8 +52,9 @@ def test_a_head_on_random_tokens_said_twice_comes_from_the_page_of_heads(dashboa
         program = view.copied("Copy as Python")
         view.tab.get_by_role("button", name="See it on a repeated sequence").click()
         view.tab.wait_for_url("**/attention?**")
-        view.tab.get_by_text("Without 18.6, the loss").first.wait_for()
-        assert (view.value("read"), view.value("seq_len"), view.value("layer")) == ("repeated", "12", "18")
+        view.says("Without 18.6, the loss")
+        for name, value in {"read": "repeated", "seq_len": "12", "layer": "18"}.items():
+            view.wait_value(name, value)
     atlas = run_program(program)["atlas"]
     assert frame["prefix_matching"].to_numpy() == pytest.approx(atlas.to_frame()["prefix_matching"], abs=1e-5)
 
@@ -63,10 +64,5 @@ def test_work_of_heads_can_be_cancelled_and_its_settings_changed(dashboard: "Das
     with dashboard.open("heads", **{**link(heads.PAGE, **long), "asked": ""}) as view:
         view.shown("empty")
         view.tab.get_by_role("button", name="Compute", exact=True).click()
-        view.tab.get_by_role("button", name="Start it").or_(
-            view.tab.get_by_role("button", name="Cancel")
-        ).first.wait_for()
-        if view.tab.get_by_role("button", name="Start it").count():
-            view.tab.get_by_role("button", name="Start it").click()
-        view.tab.get_by_role("button", name="Cancel").click()
-        view.tab.get_by_text("Cancelled").first.wait_for()
+        view.start()
+        view.cancel()

@@ -46,7 +46,7 @@ def test_a_neuron_is_suppressed_and_the_copied_program_finds_the_same(
     asked = {**link(memories.PAGE, **{**quick, "new_tokens": 3}), "asked": "main,changes"}
     with dashboard.open("memories", **asked) as view:
         view.shown()
-        view.tab.get_by_text("Effects on the probability of the answer").wait_for()
+        view.says("Effects on the probability of the answer")
         view.quiet()
         effects, texts = table(view, "effects"), table(view, "texts")
         program = view.copied("Copy as Python")
@@ -60,12 +60,8 @@ def test_a_search_for_triggers_can_be_cancelled(dashboard: "Dashboard") -> None:
     with dashboard.open("memories", **link(memories.PAGE, **{**memories.PAGE.example, "documents": 36})) as view:
         view.shown()
         view.tab.get_by_role("button", name="Search for its triggers").click()
-        start, cancel = (view.tab.get_by_role("button", name=name) for name in ("Start it", "Cancel"))
-        start.or_(cancel).first.wait_for()
-        if start.count():
-            start.click()
-        cancel.click()
-        view.tab.get_by_text("Cancelled").first.wait_for()
+        view.start()
+        view.cancel()
 
 
 def test_a_head_is_clicked_and_its_term_is_that_of_the_copied_command(dashboard: "Dashboard") -> None:
@@ -74,7 +70,7 @@ def test_a_head_is_clicked_and_its_term_is_that_of_the_copied_command(dashboard:
         view.click_cell("heads", row=24, column=3)
         view.wait_value("layer", "24")
         view.wait_value("head", "3")
-        view.tab.get_by_text("Without 24.3, the log-probability").first.wait_for()
+        view.says("Without 24.3, the log-probability")
         view.click_cell("sources", row=20, column=5)
         view.wait_value("source_layer", "20")
         view.wait_value("source", "5")
@@ -82,7 +78,7 @@ def test_a_head_is_clicked_and_its_term_is_that_of_the_copied_command(dashboard:
         printed = run_command(view.copied("Copy as command"))
         view.choose("Parts", "neurons")
         view.wait_value("by", "neuron")
-        view.tab.get_by_text("parts, the strongest first").first.wait_for()
+        view.says("parts, the strongest first")
         neurons = table(view, "parts by neuron")
         assert view.exported("PNG").startswith(b"\x89PNG")
     told = pd.DataFrame(printed["table"]).set_index("part")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import streamlit as st
-from dashboard import alone, complaints, ends, errors, settle
+from dashboard import alone, complaints, ends, errors, settle, values
 from tiny import random_tokens, tiny
 
 import interp
@@ -127,11 +127,13 @@ def test_partial_results_are_shown_and_stay_when_the_rest_is_cancelled(own_works
     while not app.text and time.monotonic() < end:
         app.run()
     assert "mean" in app.text[0].value
+    assert ends(app) == "partial"
     cancel(app)
     work.steps.release(1000)
     until(app, "cancelled")
     assert "partial" in complaints(app)[0]
     assert "mean" in app.text[0].value
+    assert ends(app) == "partial"
 
 
 def test_what_is_too_large_is_told_and_waits_for_a_word(own_workshop: "Workshop", work: Work_) -> None:
@@ -259,3 +261,38 @@ def test_a_value_is_told_again_to_a_browser_that_may_have_missed_it(
     app.run()
     assert told() == (True, False), "once it was heard, half-typed numbers are left alone"
     assert (app.toggle(key="waiting.partial").value, app.number_input(key="waiting.seed").value) == (True, 5)
+
+
+def address_says(app: "AppTest", said: dict[str, str]) -> "AppTest":
+    """A run that the browser asks for while its address bar says so."""
+    app.query_params.clear()
+    app.query_params.update(said)
+    return app.run()
+
+
+def test_a_run_asked_for_before_the_browser_heard_of_the_last_changes_nothing_back(
+    own_workshop: "Workshop", work: Work_
+) -> None:
+    work.steps.release(1000)
+    app = settle(alone(page(work), **{**LINK, "seed": "2"}))
+    before = values(app)
+    for seed in (4, 2):
+        app.number_input(key="waiting.seed").set_value(seed).run()
+        address_says(app, before)
+        assert (app.number_input(key="waiting.seed").value, values(app)["seed"]) == (seed, str(seed))
+
+
+@pytest.mark.parametrize("how", ["heard", "later"])
+def test_who_goes_back_gets_what_the_address_said(
+    own_workshop: "Workshop", work: Work_, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    work.steps.release(1000)
+    app = settle(alone(page(work), **LINK))
+    first = values(app)
+    app.number_input(key="waiting.seed").set_value(4).run()
+    if how == "heard":
+        app.run()
+    else:
+        monkeypatch.setattr(address, "HEARD", 0.0)
+    address_says(app, first)
+    assert (app.number_input(key="waiting.seed").value, values(app)["seed"]) == (0, "0")

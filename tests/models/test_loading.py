@@ -279,11 +279,10 @@ def peak():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with open("/proc/self/status") as status:  # what getrusage says on Linux includes the parent's memory
         return int(next(line for line in status if line.startswith("VmHWM")).split()[1]) * 1024
-before, start = peak(), time.perf_counter()
+before = peak()
 model = load(sys.argv[1], device="cpu", dtype=sys.argv[2])
-seconds = time.perf_counter() - start
 size = sum(weight.nbytes for weight in model.weights().values())
-print((peak() - before) / size, seconds)
+print((peak() - before) / size)
 """
 
 
@@ -303,6 +302,4 @@ def test_loading_takes_little_more_memory_than_the_weights(
     output = subprocess.run(
         [sys.executable, "-c", MEASURE, name, dtype], check=True, capture_output=True, text=True, env=dict(os.environ)
     ).stdout
-    ratio, seconds = map(float, output.split())
-    assert 0.9 < ratio < 1.3
-    assert seconds < 30, "a speed that no machine should miss; benchmarks/ measures it"
+    assert 0.9 < float(output) < 1.3

@@ -221,7 +221,7 @@ def test_threads_that_share_a_model_do_not_disturb_each_other() -> None:
     together = threading.Barrier(len(work))
 
     def sweep(kind: str, hooks: str) -> None:
-        together.wait(timeout=20)
+        together.wait(timeout=120)
         for _ in range(3):
             with MODEL.hooks(HOOKS[hooks]):
                 swept = Replay(MODEL, TOKENS, SWEEPS[kind], PROBES).run()
