@@ -47,7 +47,7 @@ from interp.metrics import logit_difference as logit_difference
 from interp.metrics import loss as loss
 from interp.metrics import probability as probability
 from interp.metrics import rank as rank
-from interp.models.replay import Progress, Replay, Sweep
+from interp.models.replay import Progress, Replay, SoFar, Sweep, Swept, made_of
 from interp.models.replay_cost import Cost
 from interp.pairs import Pairs
 from interp.results import provenance
@@ -126,9 +126,18 @@ class PatchingSweep:
         """Rows, operations, bytes and seconds of the sweep."""
         return self.replay.cost()
 
-    def run(self, *, progress: Progress | None = None, cancelled: Callable[[], bool] | None = None) -> Patching:
-        """Patch one cell after the other."""
-        swept = self.replay.run(progress=progress, cancelled=cancelled)
+    def run(
+        self,
+        *,
+        progress: Progress | None = None,
+        cancelled: Callable[[], bool] | None = None,
+        so_far: SoFar[Patching] | None = None,
+    ) -> Patching:
+        """Patch one cell after the other; `so_far` may ask for the map by then, as in `Replay.run`."""
+        told = made_of(so_far, self._result)
+        return self._result(self.replay.run(progress=progress, cancelled=cancelled, so_far=told))
+
+    def _result(self, swept: Swept) -> Patching:
         axes = {name: list(places) for name, places in self.replay.sweep.axes.items()}
         arrays = dict(self.labels)
         for name, found in swept.values.items():

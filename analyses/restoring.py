@@ -22,7 +22,7 @@ from interp import edits, metrics
 from interp.analyses.corruption import Case, Noise, corrupted
 from interp.analyses.trace_settings import RESTORED, SEVERED, TraceSettings, window_of
 from interp.hooks import Hooks
-from interp.models.replay import Progress, Replay, Sweep
+from interp.models.replay import Progress, Replay, SoFar, Sweep, Swept, made_of
 from interp.models.replay_cost import TOKENS_A_WALK
 
 if TYPE_CHECKING:
@@ -38,6 +38,9 @@ class Restored:
     clean: Float[np.ndarray, "case"]
 
 
+Measures = dict[str, Restored]
+
+
 @dataclass(frozen=True)
 class Restoring:
     """Cases that are planned and ready to run; their clean and their corrupted runs are done."""
@@ -47,9 +50,11 @@ class Restoring:
     predictions: list[int]
     clean: Mapping[str, np.ndarray]
 
-    def run(self, *, progress: Progress | None = None) -> dict[str, Restored]:
-        """Restore every state in turn: the probability of the answers, and their logit."""
-        swept = self.replay.run(progress=progress)
+    def run(self, *, progress: Progress | None = None, so_far: SoFar[Measures] | None = None) -> Measures:
+        """Restore every state in turn: the probability of the answers, and their logit; `so_far` as in `Replay.run`."""
+        return self._found(self.replay.run(progress=progress, so_far=made_of(so_far, self._found)))
+
+    def _found(self, swept: Swept) -> Measures:
         return {name: Restored(swept[name].values, swept.base[name].values, self.clean[name]) for name in swept.values}
 
 

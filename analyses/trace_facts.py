@@ -23,6 +23,7 @@ independent than the interval takes them to be.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 from interp.analyses.corruption import Corruption, Noise, case_of, noise_of
@@ -35,6 +36,7 @@ from interp.analyses.trace_settings import TraceOptions, TraceSettings
 from interp.errors import UsageError
 from interp.fact_partners import partners
 from interp.facts import Fact, answer_ids, exact_span, fill
+from interp.models.replay import SoFar
 from interp.models.replay_cost import TOKENS_A_WALK, Clock, Cost, summed
 
 if TYPE_CHECKING:
@@ -110,15 +112,26 @@ class FactTracing:
             costs += [self._planned(first).replay.cost(clock)] * (1 + len(others))
         return summed(costs)
 
-    def run(self, *, progress: Callable[[int, int], None] | None = None) -> FactTraces:
-        """Trace one group after the other; `progress` counts facts."""
+    def run(
+        self,
+        *,
+        progress: Callable[[int, int], None] | None = None,
+        so_far: SoFar[FactTraces] | None = None,
+    ) -> FactTraces:
+        """Trace one group after the other; `progress` counts facts, `so_far` may ask for the averages by then."""
         found: dict[str, TracedFact] = {}
         for group in self.groups:
             found |= _traced(group, self._planned(group))
             if progress is not None:
                 progress(len(found), len(self.known))
-        traced = [found[each.fact.id] for each in self.known]
-        return fact_traces(self.model, self.known, traced, self.left_out, self.settings, self.stated())
+            if so_far is not None:
+                so_far(partial(self._result, dict(found)))
+        return self._result(found)
+
+    def _result(self, found: Mapping[str, TracedFact]) -> FactTraces:
+        known = [each for each in self.known if each.fact.id in found]
+        traced = [found[each.fact.id] for each in known]
+        return fact_traces(self.model, known, traced, self.left_out, self.settings, self.stated())
 
     def stated(self) -> dict[str, object]:
         """What a result says of its settings."""

@@ -35,10 +35,10 @@ from torch import Tensor
 
 from interp.analyses.corruption import Case, case_of, noise_of
 from interp.analyses.intervals import standard_error
-from interp.analyses.restoring import Restoring, plan_restoring
+from interp.analyses.restoring import Measures, Restoring, plan_restoring
 from interp.analyses.trace_settings import TraceOptions, TraceSettings, said, severed_bars, window_arrays
 from interp.analyses.vocabulary import token_id, token_texts
-from interp.models.replay import Progress, Replay
+from interp.models.replay import Progress, Replay, SoFar, made_of
 from interp.models.replay_cost import Cost
 from interp.prompts import Span, find_subject, replaced
 from interp.results import Result, provenance
@@ -70,12 +70,11 @@ class CausalTrace(Result, kind="tracing.causal"):
 
     def peak(self, kind: str, *, position: int | None = None) -> tuple[int, int, float]:
         """(position, layer, effect) of the strongest cell of a kind, at one position or anywhere."""
-        if position is not None:
-            effect = self.at("effect", kind=kind, position=position)
-            return position, int(effect.argmax()), float(effect.max())
-        effect = self.at("effect", kind=kind)
-        place, layer = np.unravel_index(int(effect.argmax()), effect.shape)
-        return int(place), int(layer), float(effect[place, layer])
+        where = {} if position is None else {"position": position}
+        effect = np.atleast_2d(self.at("effect", kind=kind, **where))
+        known = np.where(np.isnan(effect), -np.inf, effect)  # a trace has gaps where it is shown before its end
+        place, layer = np.unravel_index(int(known.argmax()), effect.shape)
+        return int(place) if position is None else position, int(layer), float(effect[place, layer])
 
     @property
     def last_subject_position(self) -> int:
@@ -165,10 +164,13 @@ class Trace:
         """Rows, operations, bytes and seconds of the trace."""
         return self.replay.cost()
 
-    def run(self, *, progress: Progress | None = None) -> CausalTrace:
-        """Restore every state in turn."""
+    def run(self, *, progress: Progress | None = None, so_far: SoFar[CausalTrace] | None = None) -> CausalTrace:
+        """Restore every state in turn; `so_far` may ask for the maps by then, as in `Replay.run`."""
+        return self._result(self.restoring.run(progress=progress, so_far=made_of(so_far, self._result)))
+
+    def _result(self, restored: Measures) -> CausalTrace:
         arrays: dict[str, tuple[object, Sequence[str]]] = {}
-        for name, found in self.restoring.run(progress=progress).items():
+        for name, found in restored.items():
             cells, corrupted = found.cells[..., 0, :], found.corrupted[0]
             effect = cells - corrupted
             arrays[name] = cells.mean(-1), CausalTrace.grid

@@ -35,7 +35,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from jaxtyping import Bool, Int
@@ -59,6 +59,16 @@ Metric = Callable[[Tensor], Tensor]
 
 Progress = Callable[[int, int], None]
 """`progress(done, total)`, in rows, after every walk."""
+
+Found = TypeVar("Found")
+Made = TypeVar("Made")
+SoFar = Callable[[Callable[[], Found]], None]
+"""`so_far(found)`, after every walk: `found()` is what there is by then, NaN in the cells that are not done."""
+
+
+def made_of(so_far: SoFar[Made] | None, make: Callable[[Found], Made]) -> SoFar[Found] | None:
+    """What to tell of what is found, where `so_far` is told of what is made of it."""
+    return None if so_far is None else lambda found: so_far(lambda: make(found()))
 
 
 @dataclass(frozen=True)
@@ -166,12 +176,19 @@ class Replay:
             seconds=sum(clock.walk_seconds(base, walk, config.n_layers, read) for walk in self.walks),
         )
 
-    def run(self, *, progress: Progress | None = None, cancelled: Callable[[], bool] | None = None) -> Swept:
+    def run(
+        self,
+        *,
+        progress: Progress | None = None,
+        cancelled: Callable[[], bool] | None = None,
+        so_far: SoFar[Swept] | None = None,
+    ) -> Swept:
         """Walk, and put every cell's metrics in its place.
 
         `cancelled` is asked in every layer; where it says True, `Cancelled` is raised.
         """
-        done = 0
+        done, open_cells = 0, torch.zeros(len(self.cells) + len(self.known), dtype=torch.bool)
+        open_cells[[cell.index for cell in self.cells]] = True
         with stopping(cancelled):
             try:
                 unchanged = self._unchanged()
@@ -182,13 +199,20 @@ class Replay:
                     places = [cell.index for cell in cells]
                     for name, values in self._walked(cells, unchanged).items():
                         found[name][places] = values
+                    open_cells[places] = False
                     done += len(cells) * self.base.batch
                     if progress is not None:
                         progress(done, self.rows)
+                    if so_far is not None:
+                        so_far(lambda: self._swept(found, base, open_cells))
             except Cancelled:
                 raise Cancelled(f"The sweep was stopped when {done} of {self.rows} rows were done.") from None
+        return self._swept(found, base, open_cells)
+
+    def _swept(self, found: Mapping[str, Tensor], base: Mapping[str, Tensor], open_cells: Tensor) -> Swept:
+        blank = open_cells[:, None].to(self.model.device)
         return Swept(
-            {name: self._named(values, self.sweep.axes) for name, values in found.items()},
+            {name: self._named(values.masked_fill(blank, math.nan), self.sweep.axes) for name, values in found.items()},
             {name: self._named(values, {}) for name, values in base.items()},
         )
 

@@ -66,7 +66,7 @@ def _query() -> Query:
 
 
 def _written() -> list[tuple[str, Query, float]]:
-    """What this session wrote into the address bar or followed: page, query, when. Before the newest: what it replaced."""
+    """What this session followed or wrote into the address bar: page, query, when. Before the newest, what went."""
     found: list[tuple[str, Query, float]] = st.session_state.setdefault("_written", [])
     return found
 

@@ -19,6 +19,7 @@ from interp.stopping import stopping
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
 MOST_WAITING = 32
 KEPT = 200  # finished jobs that are remembered
+NOW_AND_THEN = 5.0  # seconds from one partial result to the next, at least
 AWAY = 15.0  # seconds after which a session that no longer asks is taken to have left
 
 
@@ -27,6 +28,7 @@ class Reporter:
 
     def __init__(self, job: "Job") -> None:
         self._job = job
+        self._next = time.monotonic() + NOW_AND_THEN
 
     def __call__(self, done: int, total: int) -> None:
         """Note how far the work is. Raises `Cancelled`."""
@@ -41,6 +43,17 @@ class Reporter:
     def partial(self, value: Any) -> None:
         """Hand over what there is so far; it is shown while the rest is computed, and stays if that is cancelled."""
         self._job.partial = value
+
+    def so_far(self, name: str) -> Callable[[Callable[[], Any]], None]:
+        """A function that hands over, as result `name`, what it may ask for: now and then, for that takes time too."""
+
+        def hand_over(make: Callable[[], Any]) -> None:
+            began = time.monotonic()
+            if began >= self._next:
+                self.partial({name: make()})
+                self._next = time.monotonic() + max(NOW_AND_THEN, 20 * (time.monotonic() - began))
+
+        return hand_over
 
 
 @dataclass(eq=False)

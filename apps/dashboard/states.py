@@ -128,6 +128,8 @@ def failed(what: str, inputs: Mapping[str, Any], job: Job) -> None:
     with st.expander("Details to copy"):
         st.code(json.dumps(details, indent=2, ensure_ascii=False), language="json")
     _again("Try again", job)
+    if job.partial is not None:
+        st.caption("What follows was found before that.")
 
 
 def jsonable(value: Any) -> Any:

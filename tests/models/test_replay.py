@@ -3,6 +3,7 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import torch
 from replays import (
@@ -29,7 +30,7 @@ from interp.cache import ActivationCache
 from interp.errors import Cancelled, HookError, PointError, UsageError
 from interp.hooks import HookFn, HookPoint, Hooks, active_edits, recorders_active
 from interp.models import replay_cost
-from interp.models.replay import Metric, Replay, Sweep
+from interp.models.replay import Metric, Replay, Sweep, Swept
 from interp.models.transformer import Transformer
 
 # ---------------------------------------------------------------------------------------------------------- every point
@@ -332,3 +333,17 @@ def test_progress_is_told_and_a_sweep_can_be_stopped(monkeypatch: pytest.MonkeyP
     with pytest.raises(Cancelled, match=f"when {done[1]} of 42 rows"):
         replay.run(progress=lambda done, total: told.append((done, total)), cancelled=lambda: len(told) == 2)
     check(replay.run(), slowly("patches"), PROBES, PATCHES.shape, "run again after it was stopped")
+
+
+def test_what_is_found_by_then_has_gaps_where_cells_are_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay_cost, "TOKENS_A_WALK", 40)
+    replay, told = Replay(MODEL, TOKENS, PATCHES, PROBES), list[Swept]()
+    swept = replay.run(so_far=lambda found: told.append(found()))
+    assert len(told) == len(replay.walks) > 3
+    done = sum(map(len, replay.walks[:2]))
+    for probe in PROBES:
+        gaps = np.isnan(told[1][probe].values)
+        assert gaps.any(-1).sum() == len(replay.cells) - done
+        assert np.array_equal(told[1][probe].values[~gaps], swept[probe].values[~gaps])
+        assert np.array_equal(told[-1][probe].values, swept[probe].values)
+        assert not np.isnan(told[1].base[probe].values).any()

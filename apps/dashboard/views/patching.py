@@ -127,7 +127,8 @@ def compute(model: "Transformer", values: Values, report: "Reporter") -> Results
         return _estimates(model, values, report)
     pairs = pair_inputs.pairs_of(model, values)
     planned = plan_sweep(model, pairs, metric=values["metrics"], window=values["window"], **_asked(values))
-    return {"patching": planned.run(progress=report, cancelled=report.cancelled)}
+    so_far = report.so_far("patching")
+    return {"patching": planned.run(progress=report, cancelled=report.cancelled, so_far=so_far)}
 
 
 def _estimates(model: "Transformer", values: Values, report: "Reporter") -> Results:

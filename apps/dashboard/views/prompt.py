@@ -50,6 +50,7 @@ def compute(model: "Transformer", values: Values, report: "Reporter") -> Results
     asked = {"top_k": values["top_k"], "prefix": values["prefix"]}
     report(0, 0)
     words = surprisal(model, values["text"], **asked)
+    report.partial({"surprisal": words})
     answers = [values["answer"]] if values["answer"] else []
     lens = logit_lens(model, values["text"], answers=answers, progress=report, **asked)
     return {"lens": lens, "surprisal": words}
@@ -63,9 +64,16 @@ def cost(model: "Transformer", values: Values) -> Cost:
 
 def show(context: Context, results: Results) -> None:
     """Tokens, the map, and what stands in the chosen cell."""
-    lens, words = results["lens"], results["surprisal"]
-    where = context.values["position"] % len(words["token"])
-    _tokens(words, where)
+    words = results["surprisal"]
+    _tokens(words, context.values["position"] % len(words["token"]))
+    if "lens" in results:
+        _layers(context, results["lens"])
+    with st.expander("Every token, with what was expected"):
+        context.table("tokens", _token_table(words))
+
+
+def _layers(context: Context, lens: "LensResult") -> None:
+    """The map, what stands in its chosen cell, and how the followed token fares."""
     st.subheader("What each layer would say next", anchor=False)
     row, column = context.heatmap("lens", _grid(lens, context.values["metric"]), _alt(lens), beside=("metric",))
     left, right = st.columns(2, gap="medium")
@@ -74,8 +82,6 @@ def show(context: Context, results: Results) -> None:
     with right:
         _followed(context, lens, column)
     st.caption(lens.caution)
-    with st.expander("Every token, with what was expected"):
-        context.table("tokens", _token_table(words))
 
 
 # ---------------------------------------------------------------------------------------------------------- tokens

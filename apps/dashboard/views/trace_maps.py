@@ -93,11 +93,11 @@ def _grid(found: "Traces", kind: str, measure: str, reach: float) -> Grid:
 def _alt(found: "Traces", kind: str, grid: Grid) -> str:
     """What a map shows, and its strongest cell."""
     down, across = grid.values.shape
+    head = f"Map of what restoring the {found.panel(kind)} brings back, {down} {grid.row_title}s by {across} layers"
+    if not np.isfinite(grid.values).any():
+        return f"{head}: none is done."
     row, column = (int(place) for place in np.unravel_index(np.nanargmax(grid.values), grid.values.shape))
-    return (
-        f"Map of what restoring the {found.panel(kind)} brings back, {down} {grid.row_title}s by {across} layers: "
-        f"most, {grid.values[row, column]:+.3f}, at {grid.rows[row].strip()}, layer {column}."
-    )
+    return f"{head}: most, {grid.values[row, column]:+.3f}, at {grid.rows[row].strip()}, layer {column}."
 
 
 def _cell(found: "CausalTrace", at: tuple[int, int]) -> "pandas.DataFrame":

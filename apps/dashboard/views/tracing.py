@@ -72,12 +72,11 @@ def _options(values: Values) -> dict[str, Any]:
 def compute(model: "Transformer", values: Values, report: "Reporter") -> Results:
     """The trace of the fact, or those of the set."""
     if not fact_inputs.one(values):
-        from interp.analyses.trace_facts import trace_facts
+        from interp.analyses.trace_facts import plan_fact_traces
 
         facts = fact_inputs.chosen(values)
-        return {
-            "traces": trace_facts(model, facts, corruption=values["corruption"], progress=report, **_options(values))
-        }
+        traces = plan_fact_traces(model, facts, corruption=values["corruption"], **_options(values))
+        return {"traces": traces.run(progress=report, so_far=report.so_far("traces"))}
     from interp.analyses.tracing import plan_trace
 
     other = values["replacement"] if fact_inputs.replacing(values) else None
@@ -90,7 +89,7 @@ def compute(model: "Transformer", values: Values, report: "Reporter") -> Results
         replacement=other,
         **_options(values),
     )
-    return {"trace": planned.run(progress=report)}
+    return {"trace": planned.run(progress=report, so_far=report.so_far("trace"))}
 
 
 def knockout(model: "Transformer", values: Values, report: "Reporter") -> Results:
