@@ -25,7 +25,7 @@ before calling it a cause.
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,6 +39,7 @@ from interp.analyses.role_scores import (
     GRID,
     ORDERS,
     SENTENCES,
+    Measured,
     Score,
     check_score,
     document_scores,
@@ -49,6 +50,7 @@ from interp.analyses.role_scores import (
 from interp.analyses.vocabulary import tokenizer_of
 from interp.errors import UsageError
 from interp.models.prompt_formats import PrefixPolicy
+from interp.models.replay import SoFar
 from interp.named import NamedArray
 from interp.results import Result, provenance
 
@@ -171,15 +173,17 @@ def head_atlas(
     prefix: PrefixPolicy = "doc",
     max_bytes: int = 256 * 2**20,
     progress: Progress | None = None,
+    so_far: SoFar[HeadAtlas] | None = None,
 ) -> HeadAtlas:
     """What every head looks at, and its role.
 
     Random texts are those of `score_heads`. Of `documents` (bundled ones by default) the first `n_documents` are read,
     `doc_len` tokens of each. A head has a role from an excess of `threshold` over uniform attention on. `copying` adds
     what heads say, which takes about half as long as where they look. A model without a tokenizer is given random texts
-    only; one without a direct path from heads to logits has no copying scores, and a note says so. Raises `UsageError`
-    for what `score_heads` refuses, and for documents that are none, too short, beyond the context, or so long that the
-    patterns of one take more than 4 GiB.
+    only; one without a direct path from heads to logits has no copying scores, and a note says so. `so_far` may ask for
+    the atlas of the texts that are read, after each kind of them. Raises `UsageError` for what `score_heads` refuses,
+    and for documents that are none, too short, beyond the context, or so long that the patterns of one take more than
+    4 GiB.
     """
     if not 0 < threshold < 1:
         raise UsageError(f"The threshold is {threshold}: expected a share between 0, uniform attention, and 1.")
@@ -195,27 +199,59 @@ def head_atlas(
     if copying:
         said = Copied.measured(model, first, **texts)
     random = score_heads(model, repeats=repeats, progress=next(parts), **texts)
-    found = [random_scores(random)]
+    settings = {
+        **{"seq_len": seq_len, "repeats": repeats, "n_seqs": n_seqs, "seed": seed, "prefix": prefix},
+        **{"documents": [each.name for each in chosen], "doc_len": doc_len, "threshold": threshold},
+        **{"documents_sha256": sha256_of(chosen) if chosen else None, **said.settings},
+    }
+    stated = provenance(model.provenance, tokens=random["tokens"], prefix=prefix, seed=seed)
+    atlas = partial(_atlas, model, said.arrays, threshold, settings, stated)
+    found: list[Measured] = []
+    for read in chain([random_scores(random)], _on_documents(model, chosen, doc_len, prefix, max_bytes, parts)):
+        found.append(read)
+        if so_far is not None:
+            so_far(partial(atlas, tuple(found)))
+    return atlas(found)
+
+
+def _on_documents(
+    model: "Transformer",
+    chosen: Sequence[Document],
+    doc_len: int,
+    prefix: PrefixPolicy,
+    max_bytes: int,
+    parts: Iterator[Progress | None],
+) -> Iterator[Measured]:
+    """What heads look at in documents, then in sentences of each kind; nothing for a model that cannot read them."""
     if chosen:
-        read = document_scores(model, chosen, length=doc_len, prefix=prefix, max_bytes=max_bytes, progress=next(parts))
-        found += [read, *(sentence_scores(model, kind, prefix, max_bytes, next(parts)) for kind in SENTENCES)]
+        yield document_scores(model, chosen, length=doc_len, prefix=prefix, max_bytes=max_bytes, progress=next(parts))
+        for kind in SENTENCES:
+            yield sentence_scores(model, kind, prefix, max_bytes, next(parts))
+
+
+def _atlas(
+    model: "Transformer",
+    said: Mapping[str, NamedArray],
+    threshold: float,
+    settings: Mapping[str, object],
+    stated: Mapping[str, object],
+    found: Sequence[Measured],
+) -> HeadAtlas:
+    """The atlas of what heads look at in some kinds of texts, and what they say."""
     scores = {name: score for each in found for name, score in each.scores.items()}
     excess = strengths({name: score.excess for name, score in scores.items()})
+    by_order = any("order" in array.axes for each in found for array in each.arrays.values())
     return HeadAtlas(
         arrays={
             **_of_heads(model, scores, *labelled(excess, threshold)),
             "excess": NamedArray(np.stack(list(excess.values()), -1), (*GRID, "candidate")),
             "uniform": NamedArray([score.uniform for score in scores.values()], ("score",)),
             **{name: array for each in found for name, array in each.arrays.items()},
-            **said.arrays,
+            **said,
         },
-        axes={"score": tuple(scores), "candidate": tuple(excess), **({"order": ORDERS} if chosen else {})},
-        settings={
-            **{"seq_len": seq_len, "repeats": repeats, "n_seqs": n_seqs, "seed": seed, "prefix": prefix},
-            **{"documents": [each.name for each in chosen], "doc_len": doc_len, "threshold": threshold},
-            **{"documents_sha256": sha256_of(chosen) if chosen else None, **said.settings},
-        },
-        provenance=provenance(model.provenance, tokens=random["tokens"], prefix=prefix, seed=seed),
+        axes={"score": tuple(scores), "candidate": tuple(excess), **({"order": ORDERS} if by_order else {})},
+        settings=settings,
+        provenance=stated,
     )
 
 

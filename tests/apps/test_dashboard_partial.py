@@ -9,7 +9,7 @@ from dashboard import alone, complaints, ends, errors, link, settle
 
 from interp.apps.dashboard import jobs
 from interp.apps.dashboard.jobs import Job, Reporter
-from interp.apps.dashboard.views import attribution, patching, prompt, tracing
+from interp.apps.dashboard.views import attribution, heads, patching, prompt, tracing
 from interp.facts import Fact
 from interp.models import replay_cost
 
@@ -29,6 +29,7 @@ FACTS = (
 PAGES: dict[str, tuple["Page", dict[str, Any]]] = {
     "prompt": (prompt.PAGE, {"text": TEXT, "answer": " Paris"}),
     "attribution": (attribution.PAGE, {"text": TEXT, "answer": " Paris"}),
+    "heads": (heads.PAGE, {"seq_len": 6, "n_seqs": 2, "n_documents": 1, "doc_len": 24, "sort": "agreement"}),
     "patching": (patching.PAGE, {**PAIR, "metrics": ("logit_difference", "probability")}),
     "tracing": (tracing.PAGE, FACT),
     "tracing of a set": (tracing.PAGE, MANY),

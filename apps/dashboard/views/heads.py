@@ -72,7 +72,7 @@ def compute(model: "Transformer", values: Values, report: "Reporter") -> Results
     """The atlas: where every head looks on three kinds of text, and what it copies."""
     from interp.analyses.atlas import head_atlas
 
-    return {"atlas": head_atlas(model, **_asked(values), progress=report)}
+    return {"atlas": head_atlas(model, **_asked(values), progress=report, so_far=report.so_far("atlas"))}
 
 
 def _asked(values: Values) -> dict[str, Any]:
