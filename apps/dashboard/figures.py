@@ -38,6 +38,9 @@ def fitted(figure: "Figure") -> "Figure":
             trace.colorscale = look.scale(trace.zmid == 0)
             trace.colorbar.title.side = "right"
             trace.colorbar.thickness = 12
+        for part in (trace[name] for name in ("marker", "line") if look.theme() == "dark" and name in trace):
+            if isinstance(part.color, str):
+                part.color = look.BRIGHTER.get(part.color, part.color)
     ticks = copy.layout.xaxis.tickvals or ()
     if len(ticks) > MOST_TICKS and all(trace.type in THINNED for trace in copy.data):
         step = -(-len(ticks) // MOST_TICKS)

@@ -53,6 +53,8 @@ SIGNED = {
     "dark": ["#ffb454", "#d9822b", "#80511d", "#1b212b", "#1f5d8c", "#3d94cf", "#9ad4fb"],
 }
 """Orange below, blue above, the colour of the page at 0: apart for red-green and blue-yellow blindness alike."""
+BRIGHTER = {"#1f5fa8": "#5a9ade"}
+"""Colours of curves and bars that are hard to see on a dark page → what stands there instead."""
 OUTLINE = {"light": "#111111", "dark": "#ffffff"}
 BAND = {"light": "#5b6370", "dark": "#a8b3c2"}
 

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from plotly.graph_objects import Bar, Figure, Scatter
 from tiny import random_tokens, tiny
 
 from interp.analyses.surprisal import surprisal
+from interp.apps.dashboard import figures, look
 from interp.apps.dashboard.heatmaps import MOST_CELLS, summed_up
 from interp.apps.dashboard.jobs import Job, Jobs, Reporter
 from interp.apps.dashboard.options import Options, inside, parse
@@ -19,6 +21,7 @@ from interp.apps.dashboard.registry import all_pages
 from interp.apps.dashboard.shelf import Shelf
 from interp.apps.dashboard.store import Store, content_key, size
 from interp.errors import UsageError
+from interp.plots import SERIES_COLOURS
 
 TABLE = (
     Parameter("text", "text", "", "Text"),
@@ -283,3 +286,26 @@ def test_a_big_map_shows_the_value_of_each_block_that_is_farthest_from_zero() ->
     assert (drawn.source_rows[7 // high, 1234 // wide], drawn.source_columns[7 // high, 1234 // wide]) == (7, 1234)
     kept = values[drawn.source_rows, drawn.source_columns]
     np.testing.assert_array_equal(kept, drawn.values)
+
+
+def contrast(one: str, other: str) -> float:
+    """The ratio of two colours' luminances, 1 to 21 (WCAG 2.2)."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_curves_and_bars_can_be_seen_on_a_dark_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = [Scatter(y=[1, 2], line={"color": colour}) for colour in SERIES_COLOURS]
+    figure = Figure([*drawn, *(Bar(y=[1], marker={"color": colour}) for colour in SERIES_COLOURS)])
+    monkeypatch.setattr(look, "theme", lambda: "dark")
+    for trace in figures.fitted(figure).data:
+        colour = (trace.line if trace.type == "scatter" else trace.marker).color
+        assert contrast(colour, "#0e1117") > 3.5, "what WCAG asks of graphics is 3"
+    monkeypatch.setattr(look, "theme", lambda: "light")
+    assert figures.fitted(figure).data[0].line.color == SERIES_COLOURS[0]
