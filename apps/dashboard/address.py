@@ -33,7 +33,7 @@ def arrive(page: Page) -> dict[str, Any]:
     query = _query()
     if query and not _ours(page, query):
         _follow(page, query)
-        _written().append((page.key, query, time.monotonic()))
+        _written()[:] = [(page.key, query, time.monotonic())]  # the browser has it, and so what came before is past
     kept = _kept(page)
     for name, value in st.session_state.pop(PENDING, {}).items():
         assign(page, name, value)

@@ -11,6 +11,7 @@ from dashboard import example, run_command, run_program
 from dashboard_soak import SESSIONS, soak
 
 import interp
+from interp.apps.dashboard import address
 from interp.apps.dashboard.views import prompt
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from interp.models.transformer import Transformer
 
 EXAMPLE = example(prompt.PAGE)
+COLOUR = "plot => plot._fullData?.[0].colorbar.title.text ?? null"
 
 
 def test_the_first_page_tells_what_the_model_is_and_leads_to_the_others(dashboard: "Dashboard") -> None:
@@ -131,8 +133,19 @@ def test_the_colour_of_the_map_changes_without_computing_again(dashboard: "Dashb
         view.choose("Colour", "rank of the followed token")
         view.wait_value("metric", "rank")
         view.shown()
-        view.draws("lens", "plot => plot._fullData[0].colorbar.title.text", "rank of the followed token")
+        view.draws("lens", COLOUR, "rank of the followed token")
         assert kept(dashboard, "prompt") == before
+
+
+def test_who_goes_back_and_forward_in_the_browser_sees_what_the_page_showed(dashboard: "Dashboard") -> None:
+    with dashboard.open("prompt", **EXAMPLE) as view:
+        view.shown()
+        view.choose("Colour", "rank of the followed token")
+        view.wait_value("metric", "rank")
+        view.tab.wait_for_timeout(address.HEARD * 1000)
+        for go, metric in ((view.tab.go_back, "probability of the likeliest token"), (view.tab.go_forward, "rank of")):
+            go()
+            view.until(lambda: view.figure("lens").evaluate(COLOUR), lambda seen, like=metric: like in str(seen), metric)
 
 
 def test_a_bad_link_is_answered_in_words(dashboard: "Dashboard") -> None:
