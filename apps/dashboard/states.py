@@ -48,6 +48,8 @@ def running(job: Job, label: str) -> None:
             _progress(found, label)
 
     follow()
+    if shown is not None:
+        st.caption("What follows is what has been found so far. It is drawn again as there is more.")
 
 
 def _pause(job: Job) -> float:

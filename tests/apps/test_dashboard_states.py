@@ -128,6 +128,7 @@ def test_partial_results_are_shown_and_stay_when_the_rest_is_cancelled(own_works
         app.run()
     assert "mean" in app.text[0].value
     assert ends(app) == "partial"
+    assert any("found so far" in each.value for each in app.caption)
     cancel(app)
     work.steps.release(1000)
     until(app, "cancelled")
