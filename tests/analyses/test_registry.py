@@ -27,7 +27,7 @@ def keywords_of(function: Callable[..., object]) -> set[str]:
 @pytest.mark.parametrize("analysis", ANALYSES.values(), ids=ANALYSES)
 def test_the_settings_in_words_are_those_of_the_function(analysis: Analysis) -> None:
     keywords = keywords_of(analysis.function)
-    assert set(analysis.settings) == keywords - {"progress"}
+    assert set(analysis.settings) == keywords - {"progress", "so_far"}
     assert analysis.question.endswith("?")
 
 
