@@ -143,9 +143,10 @@ def test_who_goes_back_and_forward_in_the_browser_sees_what_the_page_showed(dash
         view.choose("Colour", "rank of the followed token")
         view.wait_value("metric", "rank")
         view.tab.wait_for_timeout(address.HEARD * 1000)
-        for go, metric in ((view.tab.go_back, "probability of the likeliest token"), (view.tab.go_forward, "rank of")):
-            go()
-            view.until(lambda: view.figure("lens").evaluate(COLOUR), lambda seen, like=metric: like in str(seen), metric)
+        view.tab.go_back()
+        view.draws("lens", COLOUR, "probability of the likeliest token")
+        view.tab.go_forward()
+        view.draws("lens", COLOUR, "rank of the followed token")
 
 
 def test_a_bad_link_is_answered_in_words(dashboard: "Dashboard") -> None:
