@@ -12,6 +12,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
+import interp
 from benchmarks.measuring import Row
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def dashboard() -> Iterator[Row]:
     """From the start of the program to the first page's controls; from a changed control to the new picture."""
     from playwright.sync_api import sync_playwright
 
+    interp.pull("smollm2-135m")  # a page that offers to fetch it is no first page
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])

@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 
 from playwright.sync_api import Browser, sync_playwright
 
+import interp
 from interp.apps.dashboard.page import Page
 from interp.apps.dashboard.parameters import VERSION, defaults, write
 from interp.apps.dashboard.registry import all_pages
@@ -57,6 +58,7 @@ def picture(browser: Browser, url: str, page: Page, theme: str, size: str) -> No
 def main(names: list[str]) -> None:
     """All pages, or those that were named; whole pages go to the folder of temporary files, for looking at them."""
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    interp.pull("smollm2-135m")
     PICTURES.mkdir(parents=True, exist_ok=True)
     with socket.socket() as trial:
         trial.bind(("127.0.0.1", 0))

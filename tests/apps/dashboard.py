@@ -34,6 +34,7 @@ from playwright.sync_api import TimeoutError as Timeout
 from playwright.sync_api import expect
 from streamlit.testing.v1 import AppTest
 
+import interp
 from interp.apps.dashboard.page import Page
 from interp.apps.dashboard.parameters import defaults, write
 from interp.apps.dashboard.session import workshop
@@ -221,7 +222,9 @@ class View:
 
     def draws(self, name: str, seen: str, wanted: Any) -> None:
         """Wait until a figure is as wanted: what a function in the browser's language sees in it."""
-        self.until(lambda: self.figure(name).evaluate(seen), wanted.__eq__, f"{name} drawn as {wanted!r}")
+        self.until(
+            lambda: self.figure(name).evaluate(seen), lambda found: found == wanted, f"{name} drawn as {wanted!r}"
+        )
 
     def until(self, look: "Callable[[], Found]", right: "Callable[[Found], bool]", what: str) -> "Found":
         """Look, a glance, a click, a download, again and again until what is found is right: pages change by and by."""
@@ -323,7 +326,8 @@ def free_port() -> int:
 
 @contextmanager
 def serving(runs: Path, *words: str) -> Iterator[tuple[str, int]]:
-    """`interp dashboard` in a process of its own: the address that it answers on, and its process."""
+    """`interp dashboard` in a process of its own, its model on this machine: where it answers, and its process."""
+    interp.pull("smollm2-135m")  # the pages do not fetch what nobody asked for
     port = free_port()
     command = [sys.executable, "-m", "interp", "dashboard", "--no-browser", "--port", str(port), "--runs", str(runs)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(tree.ROOT)}

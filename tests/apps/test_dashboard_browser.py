@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from interp.models.transformer import Transformer
 
 EXAMPLE = example(prompt.PAGE)
-COLOUR = "plot => plot._fullData?.[0].colorbar.title.text ?? null"
+COLOUR = "plot => plot._fullData?.[0]?.colorbar?.title?.text ?? null"
 
 
 def test_the_first_page_tells_what_the_model_is_and_leads_to_the_others(dashboard: "Dashboard") -> None:
