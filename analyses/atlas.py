@@ -81,13 +81,19 @@ class HeadAtlas(Result, kind="heads.atlas"):
     title = "Head atlas"
     caution = "A role says where a head looks, not what it does: take it away before calling it a cause."
 
-    def ranked(self, count: int = 10, *, by: str = "strength", role: str | None = None) -> "pandas.DataFrame":
-        """The heads with the highest value of one score, all or those of one role, with all their scores."""
+    def ranked(
+        self, count: int = 10, *, by: str = "strength", role: str | None = None, least: float | None = None
+    ) -> "pandas.DataFrame":
+        """The heads with the highest value of one score, with all their scores.
+
+        All of them, or only those of one `role`, and whose value is `least` or more.
+        """
         if check_score(by) not in self:
             why = self._no_copying if by in COPYING else f"It takes ordinary text. {RANDOM_ONLY}"
             raise UsageError(f"Heads cannot be ordered by {by!r}. {why}")
         frame = self.top(by, self["role"].size)
         chosen = frame if role is None else frame[frame["role"] == check_role(role)]
+        chosen = chosen if least is None else chosen[chosen[by] >= least]
         return chosen.head(count).reset_index(drop=True)
 
     @property

@@ -81,6 +81,16 @@ class Composition(Result, kind="composition"):
             frame = frame[(frame[axes[2]] == to[0]) & (frame[axes[3]] == to[1])]
         return frame.sort_values(kind, ascending=False, kind="stable").head(count).reset_index(drop=True)
 
+    def strongest(self, count: int = 100) -> "pandas.DataFrame":
+        """So many `pairs` through keys, through queries and through values: kind, sender, receiver, value, excess."""
+        import pandas as pd
+
+        kinds: tuple[Kind, ...] = ("k", "q", "v")
+        best = {
+            kind: self.pairs(kind, count).rename(columns={kind: "value", f"{kind}_excess": "excess"}) for kind in kinds
+        }
+        return pd.concat(best, names=["kind"]).reset_index("kind").reset_index(drop=True)
+
     def figure(self, kind: Kind = "k") -> "Figure":
         """The strongest pair of every two layers, sender upwards, receiver across, as excess over the baseline."""
         from interp.plots import effect_heatmap

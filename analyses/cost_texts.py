@@ -5,6 +5,7 @@ from collections.abc import Callable
 from interp.analyses.cost_asked import Asked, Item
 from interp.analyses.cost_parts import Costing, Work
 from interp.analyses.last_logits import texts_that_fit
+from interp.analyses.pieces import LONGEST
 from interp.analyses.recall import AT_ONCE, HELD
 
 STREAM = ("blocks.0.hook_resid_pre", "blocks.*.hook_resid_post")
@@ -142,8 +143,9 @@ def agreement(costing: Costing, asked: Asked) -> Work:
 
 def triggers(costing: Costing, asked: Asked) -> Work:
     """Every document in pieces, each a run up to the last layer that is searched."""
-    layers, length = asked.places("layers", costing.config.n_layers), asked.number("length", 512, least=1)
     before = 0 if asked.settings.get("prefix") == "none" else 1
+    layers = asked.places("layers", costing.config.n_layers)
+    length = asked.number("length", min(LONGEST, costing.config.n_ctx - before), least=1)
     run = costing.up_to(max(layers) + 1)
 
     def one(item: Item) -> Work:

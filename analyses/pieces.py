@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 Texts = Sequence[Document] | Int[Tensor, "text pos"] | Sequence[Sequence[int]]
 """Documents, or token ids without a prefix."""
+LONGEST = 512
+"""Tokens of a piece, at most, where nothing else is asked for."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,7 @@ class Pieces:
 
 def pieces_of(model: "Transformer", texts: Texts, *, length: int, prefix: PrefixPolicy) -> Pieces:
     """The texts cut up. Raises `UsageError` for none, an empty one, names used twice, and pieces beyond the context."""
-    tokenizer = tokenizer_of(model)
-    before = () if prefix == "none" and tokenizer is None else tuple(model.tokenizer.prefix_ids(prefix))
+    tokenizer, before = tokenizer_of(model), _prefix_of(model, prefix)
     if not 1 <= length <= model.config.n_ctx - len(before):
         raise UsageError(f"length is {length}; expected 1 to {model.config.n_ctx - len(before)} tokens a piece.")
     names = [text.name if isinstance(text, Document) else str(number) for number, text in enumerate(texts)]
@@ -89,6 +90,16 @@ def pieces_of(model: "Transformer", texts: Texts, *, length: int, prefix: Prefix
     stream = torch.cat(rows)
     pad_id = 0 if tokenizer is None else tokenizer.pad_id
     return Pieces(tuple(names), stream, starts, torch.tensor([*cuts, len(stream)]), before, pad_id)
+
+
+def longest_piece(model: "Transformer", prefix: PrefixPolicy) -> int:
+    """How long a piece is where nothing else is asked for: `LONGEST`, or what the context leaves behind the prefix."""
+    return min(LONGEST, model.config.n_ctx - len(_prefix_of(model, prefix)))
+
+
+def _prefix_of(model: "Transformer", prefix: PrefixPolicy) -> tuple[int, ...]:
+    """Nothing needs no tokenizer."""
+    return () if prefix == "none" and tokenizer_of(model) is None else tuple(model.tokenizer.prefix_ids(prefix))
 
 
 def _ids(model: "Transformer", text: Document | Sequence[int] | Tensor, prefix: tuple[int, ...]) -> Tensor:

@@ -30,7 +30,7 @@ from interp.analyses.documents import bundled
 from interp.analyses.ffn_values import chosen_layers, chosen_memories
 from interp.analyses.last_logits import texts_within
 from interp.analyses.neurons import ffn_widths, names_within
-from interp.analyses.pieces import Pieces, Texts, pieces_of
+from interp.analyses.pieces import Pieces, Texts, longest_piece, pieces_of
 from interp.analyses.repeated import Progress
 from interp.analyses.trigger_search import CELL, Search, search_bytes
 from interp.analyses.vocabulary import token_texts
@@ -167,7 +167,7 @@ def find_triggers(
     neurons: Index | None = None,
     top_k: int = 20,
     context: int = 8,
-    length: int = 512,
+    length: int | None = None,
     prefix: PrefixPolicy = "doc",
     max_bytes: int = MAX_BYTES,
     budget: int = BUDGET,
@@ -176,9 +176,10 @@ def find_triggers(
     """The `top_k` places of the largest and of the smallest coefficients, of these neurons of each of these layers.
 
     `texts` are documents (by default the bundled ones) or token ids without a prefix; they are read in pieces of at
-    most `length` tokens, each behind the prefix, about `max_bytes` at once. None means all layers, all neurons; those
-    of experts count expert by expert (expert · d_expert + neuron), those of a shared expert behind them. `context`
-    tokens are shown of each place. The places themselves take `search_bytes`, which are in the settings.
+    most `length` tokens (512, if the context holds them), each behind the prefix, about `max_bytes` at once. None means
+    all layers, all neurons; those of experts count expert by expert (expert · d_expert + neuron), those of a shared
+    expert behind them. `context` tokens are shown of each place. The places themselves take `search_bytes`, which are
+    in the settings.
 
     Raises `UsageError` for layers and neurons that do not exist, layers of different widths, and texts that are empty;
     `BudgetError`, before anything runs, where the places take more than `budget`.
@@ -196,6 +197,7 @@ def find_triggers(
             f"({held / 2**30:.1f} GiB); the budget is {budget:,}. Allow more, or search fewer layers at a time, or for "
             "fewer places (top_k)."
         )
+    length = longest_piece(model, prefix) if length is None else length
     pieces = pieces_of(model, bundled() if texts is None else texts, length=length, prefix=prefix)
     search = Search(model, chosen, memories, top_k)
     for batch in pieces.batches(texts_within(model, pieces.width, max_bytes)):

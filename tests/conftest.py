@@ -51,6 +51,15 @@ def device(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
+def models_here() -> None:
+    """The files of both real models are on this machine, whatever ran before. To run its tests: see `gemma3`."""
+    import interp
+
+    interp.pull("smollm2-135m")
+    interp.pull("gemma3-270m", accept_terms=True)
+
+
+@pytest.fixture(scope="session")
 def smollm2() -> "Transformer":
     """The default model, real weights, loaded once: frozen, on the CPU, float32. Leave it as it is."""
     import interp

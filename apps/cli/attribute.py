@@ -1,11 +1,11 @@
 """`interp attribute`: which parts of the residual stream write an answer's logit."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import typer
 
 from interp.apps.cli.fact_options import Facts, Limit, Relations, about_facts, chosen_facts
-from interp.apps.cli.options import Common, with_common
+from interp.apps.cli.options import Common, names_in, with_common
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from interp.models.transformer import Transformer
 
 By = Literal["sublayer", "head", "source", "head_source", "neuron", "expert"]  # those of the analysis
+WAYS = get_args(By)
 Foils = Literal["relation", "none"]
 
 EPILOG = """\b
 Examples:
   interp attribute "The Eiffel Tower is located in the city of" --answer " Paris" --foil " London"
   interp attribute "The capital of France is" --answer " Paris" --by neuron --top 20
-  interp attribute "The capital of France is" --answer " Paris" --by source --json
+  interp attribute "The capital of France is" --answer " Paris" --by sublayer,source --json
   interp attribute --facts bundled --relation capital --by head --out results
   interp attribute --facts my-facts.jsonl --foils none
 """
@@ -41,7 +42,9 @@ def attribute(
             metavar="TOKEN", help="A token whose logit is taken off: what the answer has over it.", show_default=False
         ),
     ] = None,
-    by: Annotated[By, typer.Option(help="What the residual stream is taken apart into.")] = "head",
+    by: Annotated[
+        str, typer.Option(metavar="LIST", help=f"What the residual stream is taken apart into: {', '.join(WAYS)}.")
+    ] = "head",
     position: Annotated[int, typer.Option(metavar="N", help="Which position to read; negative from the end.")] = -1,
     top: Annotated[int, typer.Option(metavar="N", min=1, help="How many parts to show, the strongest first.")] = 12,
     facts: Facts = None,
@@ -62,14 +65,22 @@ def attribute(
     from interp.apps.cli.session import deliver, load_model
     from interp.errors import UsageError
 
+    ways: list[By] = names_in("--by", by, WAYS)  # type: ignore[assignment]  # names of WAYS
     if about_facts(context, prompt_only=("answer", "foil", "position"), facts_only=("foils",)):
         chosen = chosen_facts(facts, relation, limit)  # answers before torch is imported
-        result = _of_facts(load_model(common), chosen, by, foils, common)
+        model = load_model(common)
+        found = {way: _of_facts(model, chosen, way, foils, common) for way in ways}
     elif answer is None:
         raise UsageError('Which logit? Give --answer one token, its leading space included, such as " Paris".')
     else:
-        result = _of_prompt(load_model(common), str(prompt), (answer, foil), by, position, common)
-    deliver(result, result.to_frame(), _drawn(result, top), common, "attribution")
+        model = load_model(common)
+        found = {way: _of_prompt(model, str(prompt), (answer, foil), way, position, common) for way in ways}
+    first = found.pop(ways[0])
+    others = {str(way): (result, result.to_frame()) for way, result in found.items()}
+    parts = _drawn(first, top)
+    for result in found.values():
+        parts += ["", *_drawn(result, top)]
+    deliver(first, first.to_frame(), parts, common, "attribution", others)
 
 
 def _of_facts(model: "Transformer", facts: "tuple[Fact, ...]", by: By, foils: Foils, common: Common) -> "Attribution":

@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from interp.analyses.atlas import HeadAtlas
+    from interp.analyses.composition import Composition
     from interp.analyses.head_ablation import HeadAblation
     from interp.models.transformer import Transformer
+    from interp.results import Result
 
 Method = Literal["mean", "zero", "resample", "pattern_preserving"]
 
@@ -46,6 +48,7 @@ Examples:
   interp heads --role "previous token" --top 20
   interp heads --sort coreference --ablate-top 5 --controls 40
   interp heads --ablate 18.6,17.3 --method pattern_preserving --no-copying
+  interp heads --sort prefix_matching --at-least 0.5 --composition
   interp heads --ablate-top 0 --json --out results
 """
 
@@ -57,6 +60,10 @@ def heads(
     ] = "strength",
     role: Annotated[
         str | None, typer.Option(metavar="ROLE", help='Only heads of this role: induction, "previous token", …')
+    ] = None,
+    at_least: Annotated[
+        float | None,
+        typer.Option(metavar="VALUE", help="Only heads whose score (--sort) is as high.", show_default="all"),
     ] = None,
     top: Annotated[int, typer.Option(metavar="N", min=1, help="Heads to show; --json and --out hold all.")] = 15,
     ablate_top: Annotated[
@@ -82,6 +89,9 @@ def heads(
         float, typer.Option(metavar="SHARE", help="How far above uniform attention a role begins, of 1.")
     ] = 0.1,
     copying: Annotated[bool, typer.Option(help="What heads copy, which takes half as long again.")] = True,
+    composition: Annotated[
+        bool, typer.Option("--composition", help="Which heads are made to read what earlier ones write.")
+    ] = False,
     *,
     common: Common,
 ) -> None:
@@ -106,6 +116,7 @@ def heads(
     from interp.analyses.atlas import head_atlas
     from interp.apps.cli.induction_study import fewer_texts
 
+    composed = _composition(model, common) if composition else None  # first: not every model allows it
     with working("Looking where heads look", common) as progress:
         atlas = head_atlas(
             model,
@@ -121,18 +132,21 @@ def heads(
             prefix=common.prefix,
             progress=progress,
         )
-    everything = atlas.ranked(atlas["role"].size, by=sort, role=chosen)
-    drawn = [_drawn(atlas, sort, chosen, top), *_copied(atlas, everything.head(top))]
+    everything = atlas.ranked(atlas["role"].size, by=sort, role=chosen, least=at_least)
+    drawn = [_drawn(atlas, everything.head(top), sort, chosen), *_copied(atlas, everything.head(top))]
     parts: list[RenderableType] = [*drawn, "", *atlas.summary()]
+    others: dict[str, tuple[Result, pd.DataFrame]] = {}
     first = [f"{row.layer}.{row.head}" for row in everything.head(ablate_top).itertuples()]
     first = list(map(str, named)) if named else first
-    if not first:
-        deliver(atlas, everything, parts, common, "heads")
-        return
-    layout = {"repeats": repeats, **fewer_texts(seq_len, n_seqs)}
-    without = _without(model, first, {**layout, "method": method, "controls": controls}, common)
-    others = {"ablation": (without, without.to_frame())}
-    deliver(atlas, everything, [*parts, "", *without.summary()], common, "heads", others)
+    if first:
+        layout = {"repeats": repeats, **fewer_texts(seq_len, n_seqs)}
+        without = _without(model, first, {**layout, "method": method, "controls": controls}, common)
+        others["ablation"] = (without, without.to_frame())
+        parts += ["", *without.summary()]
+    if composed is not None:
+        others["composition"] = (composed, composed.strongest())
+        parts += ["", *composed.summary()]
+    deliver(atlas, everything, parts, common, "heads", others)
 
 
 def _without(model: "Transformer", first: list[str], asked: dict[str, Any], common: Common) -> "HeadAblation":
@@ -145,7 +159,16 @@ def _without(model: "Transformer", first: list[str], asked: dict[str, Any], comm
         return ablate_heads(model, first, progress=progress, **how)
 
 
-def _drawn(atlas: "HeadAtlas", sort: str, role: str | None, top: int) -> "RenderableType":
+def _composition(model: "Transformer", common: Common) -> "Composition":
+    """Every head with every head of later layers."""
+    from interp.analyses.composition import composition
+    from interp.apps.cli.session import working
+
+    with working("Composing heads", common) as progress:
+        return composition(model, seed=common.seed, progress=progress)
+
+
+def _drawn(atlas: "HeadAtlas", heads: "pd.DataFrame", sort: str, role: str | None) -> "RenderableType":
     from interp.apps.cli.output import number, table
 
     shown = {head: next((name for name in names if name in atlas), None) for head, names in COLUMNS.items()}
@@ -160,7 +183,7 @@ def _drawn(atlas: "HeadAtlas", sort: str, role: str | None, top: int) -> "Render
             number(row["strength"], 2),
             *(number(row[name], 1 if "distance" in name else 3) for name in columns.values()),
         )
-        for row in atlas.ranked(top, by=sort, role=role).to_dict(orient="records")
+        for row in heads.to_dict(orient="records")
     ]
     which = "All heads" if role is None else f"Heads of the role {role}"
     title = f"{which} by {sort.replace('_', ' ')}; attention where each score says, distance in tokens"

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from interp.analyses.composition import Composition, Kind
+from interp.analyses.composition import Composition
 from interp.analyses.copying import CopyingScores
 from interp.analyses.pattern_scores import SCORES
 from interp.analyses.repeated import texts_read
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 HEADINGS = {"ov_eigenvalue": "OV copying", "behavioural": "next logit", "ioi_copy": "IOI copy"}
-PAIRS = 100  # of heads that compose, of each kind; --out holds all of them
 
 
 def everything(found: Findings, count: int | None = None) -> "pd.DataFrame":
@@ -36,15 +35,7 @@ def with_tables(found: Findings) -> "dict[str, tuple[Result, pd.DataFrame]]":
 
 def _rows(result: Result) -> "pd.DataFrame":
     """One row a cell; of pairs of heads, the strongest."""
-    if not isinstance(result, Composition):
-        return result.to_frame()
-    import pandas as pd
-
-    kinds: tuple[Kind, ...] = ("k", "q", "v")
-    best = {
-        kind: result.pairs(kind, PAIRS).rename(columns={kind: "value", f"{kind}_excess": "excess"}) for kind in kinds
-    }
-    return pd.concat(best, names=["kind"]).reset_index("kind").reset_index(drop=True)
+    return result.strongest() if isinstance(result, Composition) else result.to_frame()
 
 
 def parts(found: Findings, top: int) -> "list[RenderableType]":

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from interp.apps.cli.fact_options import FILES, Facts, Limit, Relations, about_facts, check_subject, chosen_facts
-from interp.apps.cli.options import Common, Occurrence, with_common
+from interp.apps.cli.options import Common, Occurrence, names_in, with_common
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -109,20 +109,14 @@ def knockout(
 
 def _wanted(blocks: str, sublayer: str | None, extraction: bool, window: int) -> list[str]:
     """The blocks; raises `UsageError` for those that do not exist, and for two questions at once."""
-    from interp.errors import UsageError, nearest
+    from interp.errors import UsageError
 
     asked = [blocks != ",".join(BLOCKS), sublayer is not None, extraction]
     if sum(asked) > 1:
         raise UsageError("--blocks, --sublayer and --extraction ask for different things. Give one of them.")
     if extraction and window != WINDOW:
         raise UsageError("--extraction reads every layer by itself; leave out --window.")
-    chosen = [block.strip() for block in blocks.split(",")]
-    for place, block in enumerate(chosen):
-        if block not in BLOCKS:
-            raise UsageError(f"--blocks names {block!r}; expected some of {','.join(BLOCKS)}.{nearest(block, BLOCKS)}")
-        if block in chosen[:place]:
-            raise UsageError(f"--blocks names {block!r} twice. Name each block once.")
-    return chosen
+    return names_in("--blocks", blocks, BLOCKS)
 
 
 def _drawn(result: "RecallEffects | Extraction") -> "list[RenderableType]":

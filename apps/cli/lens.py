@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from interp.analyses.lens import LensResult
     from interp.analyses.lens_facts import FactLens
     from interp.analyses.lens_parts import PartLens
+    from interp.analyses.surprisal import Surprisal
     from interp.facts import Fact
     from interp.models.transformer import Transformer
+    from interp.results import Result
 
 HEADS = 15  # heads that are shown, those that rank the followed token highest
 
@@ -25,11 +27,12 @@ Examples:
   interp lens "The Eiffel Tower is located in the city of" --answer " Paris"
   interp lens "2 + 2 =" --top-k 3 --prefix none --json
   interp lens "Mary had a little" --position 2 --out results
+  interp lens "When Mary and John went to the store, John gave a drink to" --tokens
   interp lens "The capital of France is" --answer " Paris" --heads
   interp lens --facts bundled --relation capital --at subject
 """
 
-PROMPT_ONLY = ("answer", "top_k", "position", "sublayers", "outputs", "heads")
+PROMPT_ONLY = ("answer", "top_k", "position", "tokens", "sublayers", "outputs", "heads")
 At = Literal["last", "subject"]
 
 
@@ -43,6 +46,9 @@ def lens(
     ] = None,
     top_k: Annotated[int, typer.Option(metavar="N", min=1, help="How many of the likeliest tokens to show.")] = 5,
     position: Annotated[int, typer.Option(metavar="N", help="Which position to read; negative from the end.")] = -1,
+    tokens: Annotated[
+        bool, typer.Option("--tokens", help="How surprising every token is, too; with --json, every layer at each.")
+    ] = False,
     sublayers: Annotated[
         bool, typer.Option("--sublayers", help="Read the stream between attention and FFN too.")
     ] = False,
@@ -68,6 +74,8 @@ def lens(
     parts = [name for name, on in (("stream", sublayers), ("sublayer", outputs), ("head", heads)) if on]
     if len(parts) > 1:
         raise UsageError("Give one of --sublayers, --outputs and --heads.")
+    if parts and tokens:
+        raise UsageError("--tokens tells of whole layers; leave out --sublayers, --outputs and --heads.")
     if about_facts(context, prompt_only=PROMPT_ONLY, facts_only=("at",)):
         chosen = chosen_facts(facts, relation, limit)  # answers before torch is imported
         _over_facts(load_model(common), chosen, at, common)
@@ -77,19 +85,50 @@ def lens(
     if parts:
         _of_parts(model, text or "", parts[0], answers, top_k, position, common)
     else:
-        _of_layers(model, text or "", answers, top_k, position, common)
+        _of_layers(model, text or "", answers, top_k, (position, tokens), common)
 
 
-def _of_layers(model: "Transformer", text: str, answers: list[str], top_k: int, position: int, common: Common) -> None:
+def _of_layers(
+    model: "Transformer", text: str, answers: list[str], top_k: int, where: tuple[int, bool], common: Common
+) -> None:
+    """`where`: the position that is shown, and whether every token is told of."""
     from interp.analyses.lens import logit_lens
     from interp.apps.cli.session import deliver, working
 
-    places = None if common.out else [position]
+    position, tokens = where
+    places = None if common.out or tokens else [position]
     with working("Reading every layer", common):
         result = logit_lens(model, text, answers=answers, positions=places, top_k=top_k, prefix=common.prefix)
-    where = _place(result, position)
-    frame = _table(result, where, "layer", result.layer_names)
-    deliver(result, frame, [_drawn(result, where, frame), f"\n{result.caution}"], common, "lens")
+    place = _place(result, position)
+    frame = _table(result, place, "layer", result.layer_names)
+    parts: list[RenderableType] = [_drawn(result, place, frame), f"\n{result.caution}"]
+    others: dict[str, tuple[Result, pd.DataFrame]] = {}
+    if tokens:
+        from interp.analyses.surprisal import surprisal
+
+        words = surprisal(model, text, top_k=top_k, prefix=common.prefix)
+        others = {"surprisal": (words, words.to_frame()), "map": (result, result.to_frame())}
+        parts = [_drawn_tokens(words), "", *parts]
+    deliver(result, frame, parts, common, "lens", others)
+
+
+def _drawn_tokens(words: "Surprisal") -> "RenderableType":
+    """Every token, how much it surprises, and what was likeliest in its place."""
+    from interp.apps.cli.output import show_token, table
+
+    expected = ["", *(str(row[0]) for row in words["next_token"][:-1])]
+    rows = [
+        (
+            str(place),
+            show_token(str(token)),
+            *((f"{nats:.2f}", f"{rank:,}", show_token(likeliest)) if place else ("–", "–", "–")),
+        )
+        for place, (token, nats, rank, likeliest) in enumerate(
+            zip(words["token"], words["surprisal"], words["rank"], expected, strict=True)
+        )
+    ]
+    title = f"Surprisal, {words.mean:.3f} nats a token"
+    return table(["position>", "token", "nats>", "rank>", "likeliest in its place"], rows, title)
 
 
 def _of_parts(

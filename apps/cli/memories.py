@@ -52,6 +52,9 @@ def memories(
         Path | None,
         typer.Option(help="Texts for the triggers: a .txt file or a folder.", show_default="those that come along"),
     ] = None,
+    n_documents: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Only the first N of these texts.", show_default="all")
+    ] = None,
     facts: Facts = None,
     relation: Relations = None,
     limit: Limit = None,
@@ -68,16 +71,16 @@ def memories(
     from interp.apps.cli.session import load_model
 
     if about_facts(context, prompt_only=("position",), others=("neuron",)):
-        refuse(context, "--neuron", "documents")
+        refuse(context, "--neuron", "documents", "n_documents")
         chosen = chosen_facts(facts, relation, limit)  # answers before torch is imported
         _of_facts(load_model(common), chosen, layer, top or 5, common)
     elif neuron is not None:
         refuse(context, "a PROMPT", "position")
         refuse(context, "a PROMPT or --facts", "layer")
         Neuron.parse(neuron)  # answers before the model is loaded
-        _of_neuron(load_model(common), neuron, documents, top or 10, common)
+        _of_neuron(load_model(common), neuron, (documents, n_documents), top or 10, common)
     else:
-        refuse(context, "--neuron", "documents")
+        refuse(context, "--neuron", "documents", "n_documents")
         _of_prompt(load_model(common), str(prompt), layer, position, top, common)
 
 
@@ -120,7 +123,10 @@ def _words(tokens: object) -> str:
     return "  ".join(show_token(str(token)) for token in list(tokens)[:WORDS])  # type: ignore[call-overload]  # an array
 
 
-def _of_neuron(model: "Transformer", neuron: str, documents: Path | None, top: int, common: Common) -> None:
+def _of_neuron(
+    model: "Transformer", neuron: str, asked: tuple[Path | None, int | None], top: int, common: Common
+) -> None:
+    """`asked`: where the texts are, and how many of them are read."""
     from interp.analyses.documents import bundled, read_documents
     from interp.analyses.neurons import memory_of, neurons_of
     from interp.analyses.triggers import find_triggers
@@ -130,7 +136,8 @@ def _of_neuron(model: "Transformer", neuron: str, documents: Path | None, top: i
     (which,) = neurons_of(model, [neuron])
     layer, memory = which.layer, memory_of(model.config, which)
     values = value_tokens(model, layer=layer, neurons=memory)
-    texts = bundled() if documents is None else read_documents(documents)
+    documents, count = asked
+    texts = (bundled() if documents is None else read_documents(documents))[:count]
     with working("Searching for triggers", common) as progress:
         found = find_triggers(
             model, texts, layers=layer, neurons=memory, top_k=top, prefix=common.prefix, progress=progress

@@ -6,7 +6,7 @@ given on the command line comes from the environment, where the option names a v
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
@@ -149,6 +149,22 @@ def refuse(context: typer.Context, of: str, *names: str) -> None:
     for parameter in context.command.params:
         if parameter.name in names and was_typed(context, str(parameter.name)):
             raise UsageError(f"{name_of(parameter)} belongs to {of}; leave it out.")
+
+
+def names_in(flag: str, text: str, known: Sequence[str], *, required: bool = True) -> list[str]:
+    """The names that stand in a list, parted by commas, each of them once. Raises `UsageError` for others.
+
+    An empty text is an empty list, unless a name is `required`.
+    """
+    from interp.errors import UsageError, nearest
+
+    chosen = [name.strip() for name in text.split(",")] if text or required else []
+    for place, name in enumerate(chosen):
+        if name not in known:
+            raise UsageError(f"{flag} names {name!r}; expected some of {','.join(known)}.{nearest(name, known)}")
+        if name in chosen[:place]:
+            raise UsageError(f"{flag} names {name!r} twice. Name each once.")
+    return chosen
 
 
 def was_typed(context: typer.Context, name: str) -> bool:

@@ -1,12 +1,11 @@
 """`interp trace`: where restoring one hidden state brings a forgotten fact back."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from interp.apps.cli.fact_options import Facts, Limit, Relations, about_facts, check_subject
-from interp.apps.cli.options import Common, Occurrence, refuse, was_typed, with_common
+from interp.apps.cli.options import Common, Occurrence, names_in, refuse, was_typed, with_common
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -106,8 +105,8 @@ def trace(
     from interp.errors import UsageError
 
     options: TraceOptions = {
-        "kinds": _names("--kinds", kinds, KINDS, required=True),  # type: ignore[typeddict-item]  # checked
-        "severed": _names("--severed", severed, KINDS[1:]),  # type: ignore[typeddict-item]  # checked
+        "kinds": names_in("--kinds", kinds, KINDS),  # type: ignore[typeddict-item]  # checked
+        "severed": names_in("--severed", severed, KINDS[1:], required=False),  # type: ignore[typeddict-item]  # checked
         "noise": noise,
         "samples": samples,
         "window": window,
@@ -148,19 +147,6 @@ def trace(
         result = planned.run(progress=progress)
     drawn = [*result.summary()[:-1], *(_drawn(result, str(kind)) for kind in result.axes["kind"])]
     deliver(result, result.to_frame(), [*drawn, f"\n{result.caution}"], common, "trace")
-
-
-def _names(flag: str, text: str, known: Sequence[str], *, required: bool = False) -> list[str]:
-    """A list of names, each of them once."""
-    from interp.errors import UsageError, nearest
-
-    chosen = [name.strip() for name in text.split(",")] if text or required else []
-    for place, name in enumerate(chosen):
-        if name not in known:
-            raise UsageError(f"{flag} names {name!r}; expected some of {','.join(known)}.{nearest(name, known)}")
-        if name in chosen[:place]:
-            raise UsageError(f"{flag} names {name!r} twice. Name each once.")
-    return chosen
 
 
 def _drawn(result: "CausalTrace", kind: str) -> "RenderableType":

@@ -40,6 +40,8 @@ class Context:
     figures: "dict[str, Callable[[], Figure]]" = field(default_factory=dict)
     """What was drawn, by name, each made for export when it is asked for."""
     tables: "dict[str, pandas.DataFrame]" = field(default_factory=dict)
+    found: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Further work whose results are shown, by name, each with the values that it belongs to."""
 
     @property
     def model(self) -> "Transformer":
@@ -135,7 +137,10 @@ class Context:
                 return None
             wanted[name] = self.page.inputs(work, values)
             st.rerun()
-        return works.present(self.page, work, self.model, values)
+        results = works.present(self.page, work, self.model, values)
+        if results is not None:
+            self.found[name] = {**values, **wanted[name]}
+        return results
 
     def expected(self) -> str:
         """What the page's computation will take with these values, in words; nothing where that cannot be told."""

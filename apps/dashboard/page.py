@@ -33,6 +33,7 @@ class Work:
     `needs` are the parameters that it depends on (default: all that are not `view`). `automatic` work starts by itself
     when the page has what it needs; other work waits to be asked for. `cost` is asked before it starts. Work that is
     not `recorded` is kept in memory alone: what is made anew in no time, at every click, need not fill the disk.
+    `command` gives the words of a command that leads to its numbers, where the page's own does not.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Work:
     automatic: bool = False
     cost: Callable[["Transformer", Values], Cost] | None = None
     recorded: bool = True
+    command: Callable[[Values, Chosen], Sequence[str]] | None = None
 
 
 @dataclass(frozen=True)

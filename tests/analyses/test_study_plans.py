@@ -128,6 +128,7 @@ def test_models_that_are_called_alike_have_jobs_of_their_own(study: Path, model:
     assert len({each["weights_sha256"] for each in manifest.models}) == 1
 
 
+@pytest.mark.usefixtures("models_here")
 @pytest.mark.parametrize("name", ready_studies())
 def test_a_ready_study_has_a_plan_and_a_cost(name: str) -> None:
     found = validate_study(load_study(name), limit=3)

@@ -208,6 +208,13 @@ class TestPieces:
         with pytest.raises(UsageError, match=message):
             pieces_of(self.MODEL, wrong, length=20, prefix="none")
 
+    def test_a_short_context_shortens_the_pieces(self) -> None:
+        model = tiny(replace(CONFIGS["grouped_query"], n_ctx=16))
+        assert find_triggers(model, texts(model.config), prefix="none", top_k=1).settings["length"] == 16
+        assert find_triggers(self.MODEL, texts(model.config), prefix="none", top_k=1).settings["length"] == min(
+            512, self.MODEL.config.n_ctx
+        )
+
     def test_a_piece_longer_than_the_context_is_refused(self) -> None:
         model = tiny(replace(CONFIGS["grouped_query"], n_ctx=16))
         with pytest.raises(UsageError, match="expected 1 to 16 tokens"):

@@ -37,6 +37,18 @@ def test_json_holds_every_part(run: Run) -> None:
     assert document["settings"]["by"] == "source"
 
 
+@pytest.mark.usefixtures("loaded")
+def test_several_ways_are_told_one_after_the_other(run: Run) -> None:
+    document = json.loads(run(*PARIS, "--by", "sublayer, head", "--json", "-q")[1])
+    assert document["settings"]["by"] == "sublayer"
+    assert {"L23.attn", "L0.mlp", "embed"} <= {row["part"] for row in document["table"]}
+    told = document["results"]["head"]
+    assert told["settings"]["by"] == "head"
+    assert "L23.H4" in {row["part"] for row in told["table"]}
+    printed = run(*PARIS, "--by", "sublayer,head", "--top", "3")[1]
+    assert printed.count("3 of ") == 2
+
+
 @pytest.mark.usefixtures("mixture")
 def test_by_neuron_a_mixture_of_experts_is_taken_apart_too(run: Run) -> None:
     code, printed, _ = run(
@@ -75,6 +87,8 @@ def test_facts_of_a_file_are_averaged(run: Run, tmp_path: Path) -> None:
         (["x", "--answer", "y", "--relation", "capital"], "--relation belongs to --facts"),
         (["--facts", "bundled", "--relation", "capitel"], "Did you mean 'capital'?"),
         (["x", "--answer", "y", "--by", "neurons"], "'neuron'"),
+        (["x", "--answer", "y", "--by", "head,head"], "--by names 'head' twice"),
+        (["x", "--answer", "y", "--by", ""], "--by names ''; expected some of sublayer,head"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_before_loading(run: Run, words: list[str], said: str) -> None:

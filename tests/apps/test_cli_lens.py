@@ -3,11 +3,16 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from interp.analyses.lens_facts import FactLens
 from interp.analyses.lens_parts import PartLens
+from interp.analyses.surprisal import surprisal
+
+if TYPE_CHECKING:
+    from interp.models.transformer import Transformer
 
 Run = Callable[..., tuple[int, str, str]]
 EIFFEL = ["lens", "The Eiffel Tower is located in the city of", "--answer", " Paris"]
@@ -36,6 +41,20 @@ def test_boundaries_and_sublayers_are_in_the_order_of_the_model(run: Run, flag: 
 
 
 @pytest.mark.usefixtures("loaded")
+def test_every_token_is_told_with_its_surprisal_and_all_layers(run: Run, smollm2: "Transformer") -> None:
+    printed = run(*EIFFEL, "--tokens")[1]
+    lines = [line.split() for line in printed.splitlines() if line.split()[:1] == ["6"]]
+    told = surprisal(smollm2, EIFFEL[1])
+    assert lines[0][:3] == ["6", '"', 'located"']
+    assert float(lines[0][3]) == pytest.approx(float(told["surprisal"][6]), abs=0.006)
+    document = json.loads(run(*EIFFEL, "--tokens", "--json")[1])
+    places = len(told["token"])
+    assert len(document["results"]["surprisal"]["table"]) >= places
+    assert {row["position"] for row in document["results"]["map"]["table"]} == set(range(places))
+    assert len(document["table"]) == 31
+
+
+@pytest.mark.usefixtures("loaded")
 def test_facts_are_read_layer_by_layer(run: Run, tmp_path: Path) -> None:
     known = [("France", "Paris"), ("Italy", "Rome"), ("Germany", "Rome")]
     rows = [
@@ -56,6 +75,7 @@ def test_facts_are_read_layer_by_layer(run: Run, tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["x", "--facts", "bundled"], "one of the two"),
+        (["x", "--heads", "--tokens"], "--tokens tells of whole layers"),
         (["x", "--heads", "--outputs"], "one of --sublayers, --outputs and --heads"),
         (["x", "--relation", "capital"], "--relation belongs to --facts"),
         (["x", "--at", "subject"], "--at belongs to --facts"),

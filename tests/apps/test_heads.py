@@ -65,6 +65,14 @@ class TestHeads:
         assert len(saved.result(job="heads").to_frame()) == 8
         assert saved.result(job="ablation").settings["heads"] == ("1.2",)
 
+    def test_heads_below_a_score_are_left_out_and_composition_is_told_on_request(self, run: Run) -> None:
+        words = ("--sort", "prefix_matching", "--at-least", "0.9", "--ablate-top", "0", "--composition", "--json")
+        document = json.loads(run("heads", *SMALL, *words)[1])
+        assert [(row["layer"], row["head"]) for row in document["table"]] == [CIRCUIT.induction]
+        best = document["results"]["composition"]["table"][0]
+        assert (best["kind"], (best["layer"], best["head"])) == ("k", CIRCUIT.previous)
+        assert (best["to_layer"], best["to_head"]) == CIRCUIT.induction
+
     def test_without_heads_of_a_role_nothing_is_taken_away(self, run: Run) -> None:
         code, printed, _ = run("heads", *SMALL, "--role", "delimiter", "--ablate-top", "2")
         assert code == 0

@@ -1,5 +1,6 @@
 """Attribution: which parts of the residual stream write an answer's logit: sublayers, heads, source tokens, neurons."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
@@ -171,17 +172,33 @@ def _sources(context: Context, results: Results) -> None:
 
 
 def command(values: Values, chosen: Chosen) -> list[str]:
-    """The parts that the waterfall shows."""
-    foil = ["--foil", values["foil"]] if values["foil"] else []
-    asked = ["--by", values["by"], f"--position={values['position']}", "--prefix", values["prefix"]]
-    named = ["--answer", values["answer"], *foil]
-    return ["interp", "attribute", *named, *asked, *chosen.words(), "--json", "--", values["text"]]
+    """The parts that the waterfall shows, and those of the page's maps."""
+    return _taken_apart(values, chosen, dict.fromkeys([values["by"], *AT_FIRST]))
+
+
+def by_head_and_source(values: Values, chosen: Chosen) -> list[str]:
+    """What every head brings from every token."""
+    return _taken_apart(values, chosen, ["head_source"])
+
+
+def _taken_apart(values: Values, chosen: Chosen, ways: Iterable[str]) -> list[str]:
+    foil = [f"--foil={values['foil']}"] if values["foil"] else []
+    asked = [f"--answer={values['answer']}", *foil, "--by", ",".join(ways)]
+    asked += [f"--position={values['position']}", "--prefix", values["prefix"], *chosen.words(), "--json"]
+    return ["interp", "attribute", *asked, "--", values["text"]]
+
+
+def taking_away(values: Values, chosen: Chosen) -> list[str]:
+    """The head's ablation stands beside where it looks."""
+    asked = [f"--answer={values['answer']}", "--method", values["method"], "--controls", str(values["controls"])]
+    asked += ["--prefix", values["prefix"], *chosen.words(), "--json"]
+    return ["interp", "attention", "--head", f"{values['layer']}.{values['head']}", *asked, "--", values["text"]]
 
 
 def python(values: Values, chosen: Chosen) -> str:
-    """All parts, and the ablation of the chosen head."""
+    """All parts, those of heads and tokens too, and the ablation of the chosen head."""
     asked = f"position={values['position']}, prefix={values['prefix']!r}"
-    ways = list(dict.fromkeys([*AT_FIRST, values["by"]]))
+    ways = list(dict.fromkeys([*AT_FIRST, values["by"], "head_source"]))
     return f"""
 from interp.analyses.attribution import direct_logit_attribution
 from interp.analyses.local_ablation import ablate_here
@@ -225,8 +242,10 @@ PAGE = Page(
     further=(
         Work("finer", "Taking the logit apart", compute_finer, needs=(*ASKED, "by"), automatic=True,
              cost=cost_of_finer),
-        Work("head_source", "Reading heads and tokens", compute_head_source, needs=ASKED, cost=cost_of_head_source),
+        Work("head_source", "Reading heads and tokens", compute_head_source, needs=ASKED, cost=cost_of_head_source,
+             command=by_head_and_source),
         Work("ablation", "Taking the head away", compute_ablation, automatic=True, cost=cost_of_ablation,
+             command=taking_away,
              needs=("text", "prefix", "answer", "layer", "head", "method", "controls")),
     ),
     empty="Type a prompt and an answer, or load the example, to see which parts write its logit.",

@@ -30,8 +30,7 @@ def known(atlas: "HeadAtlas", score: str) -> str:
 
 def filtered(atlas: "HeadAtlas", score: str, role: str, least: float) -> "pandas.DataFrame":
     """The heads of a role whose score is high enough, highest first, with all their scores."""
-    ranked = atlas.ranked(atlas["role"].size, by=score, role=None if role == "any" else role)
-    return ranked[ranked[score] >= least].reset_index(drop=True)
+    return atlas.ranked(atlas["role"].size, by=score, role=None if role == "any" else role, least=least)
 
 
 def score_map(atlas: "HeadAtlas", score: str) -> Grid:

@@ -26,6 +26,8 @@ SCORES = ("strength", "prefix_matching", "prefix_matching_sink_free", "duplicate
           "after_delimiter", "agreement", "coreference", "sink", "distance", "entropy", "evenness", "ov_eigenvalue",
           "ov_eigenvalue_centred", "behavioural", "ioi_copy", "ioi_copy_negative")  # fmt: skip
 """Those of the atlas that a page has room for; all of them stand in its table."""
+LEAST = -1000.0
+"""No score is lower."""
 METHODS = ("mean", "resample", "zero", "pattern_preserving")
 KINDS = {"k": "keys", "q": "queries", "v": "values"}
 _HEADS = re.compile(r"\d+\.\d+(\s*,\s*\d+\.\d+)*")
@@ -50,7 +52,7 @@ PARAMETERS = (
     Parameter("seed", "whole", 0, "Seed", low=0, high=2**31),
     Parameter("sort", "choice", "strength", "Score", choices=SCORES, view=True),
     Parameter("role", "choice", "any", "Role", choices=ROLES, view=True),
-    Parameter("least", "number", -1000.0, "At least", "Heads whose score is lower are left out.", low=-1000.0,
+    Parameter("least", "number", LEAST, "At least", "Heads whose score is lower are left out.", low=LEAST,
               high=1000.0, view=True),
     Parameter("layer", "whole", 0, "Layer", low=0, high=999, view=True),
     Parameter("head", "whole", 0, "Head", low=0, high=999, view=True),
@@ -118,13 +120,6 @@ def compute_composition(model: "Transformer", values: Values, report: "Reporter"
     from interp.analyses.composition import composition
 
     return {"composition": composition(model, seed=values["seed"], progress=report)}
-
-
-FURTHER = (
-    Work("ablation", "Taking heads away", compute_ablation, needs=(*READS, "selection", "method", "controls"),
-         cost=cost_of_ablation),
-    Work("composition", "Composing heads", compute_composition, needs=("seed",)),
-)  # fmt: skip
 
 
 def show(context: Context, results: Results) -> None:
@@ -206,6 +201,7 @@ def _composition(context: Context, layer: int, head: int) -> None:
 def command(values: Values, chosen: Chosen) -> list[str]:
     """The atlas, sorted and filtered, and the ablation of the selection."""
     words = ["interp", "heads", "--sort", values["sort"]]
+    words += [] if values["least"] <= LEAST else [f"--at-least={values['least']}"]
     words += [] if values["role"] == "any" else ["--role", values["role"]]
     for name in ("seq_len", "repeats", "n_seqs", "n_documents", "doc_len", "threshold", "prefix", "seed"):
         words += [f"--{name.replace('_', '-')}", str(values[name])]
@@ -214,6 +210,11 @@ def command(values: Values, chosen: Chosen) -> list[str]:
     how = ["--method", values["method"], "--controls", str(values["controls"])]
     words += ["--ablate", ",".join(heads), *how] if heads else ["--ablate-top", "0"]
     return [*words, *chosen.words(), "--json"]
+
+
+def composing(values: Values, chosen: Chosen) -> list[str]:
+    """The same, and composition."""
+    return [*command(values, chosen), "--composition"]
 
 
 def python(values: Values, chosen: Chosen) -> str:
@@ -232,13 +233,24 @@ from interp.analyses.composition import composition
 from interp.analyses.head_ablation import ablate_heads
 
 atlas = head_atlas(model, {asked})
-heads = atlas.ranked(atlas["role"].size, by={values["sort"]!r}, role={role!r})
-print(heads[heads[{values["sort"]!r}] >= {values["least"]!r}].head(15))
+heads = atlas.ranked(atlas["role"].size, by={values["sort"]!r}, role={role!r}, least={values["least"]!r})
+print(heads.head(15))
 {ablation}
-composed = composition(model, seed={values["seed"]})
-print(composed.pairs({values["kind"]!r}, 10))
+
+
+def composed():  # not of every model
+    return composition(model, seed={values["seed"]})
+
+
+# print(composed().pairs({values["kind"]!r}, 10))
 """
 
+
+FURTHER = (
+    Work("ablation", "Taking heads away", compute_ablation, needs=(*READS, "selection", "method", "controls"),
+         cost=cost_of_ablation),
+    Work("composition", "Composing heads", compute_composition, needs=("seed",), command=composing),
+)  # fmt: skip
 
 EXAMPLE = {
     **{parameter.name: parameter.default for parameter in PARAMETERS},

@@ -1,7 +1,5 @@
 """FFN memories: which neurons write most at a token, in which words; one of them closely, and what changing it does."""
 
-import shlex
-
 import streamlit as st
 
 from interp.apps.dashboard import address
@@ -10,7 +8,7 @@ from interp.apps.dashboard.page import Page, Work
 from interp.apps.dashboard.parameters import Parameter
 from interp.apps.dashboard.store import Results
 from interp.apps.dashboard.views import memories_work as work
-from interp.apps.dashboard.views.memories_repeat import changing, command, python
+from interp.apps.dashboard.views.memories_repeat import changing, command, python, searching
 from interp.apps.dashboard.views.memories_work import names_of
 
 METRICS = {
@@ -149,9 +147,6 @@ def _changes(context: Context, name: str) -> None:
     found = context.further("changes", button=label)
     if found is not None:
         drawn.changes(context, found)
-        asked = {**context.shown_values, **address.asked(context.page)["changes"]}
-        st.caption("The same as a command:")
-        st.code(shlex.join(changing(asked, context.chosen)), language="bash", wrap_lines=True)
 
 
 PAGE = Page(
@@ -174,8 +169,8 @@ PAGE = Page(
     further=(
         Work("words", "Reading the value", work.compute_words, needs=("neuron",), automatic=True, recorded=False),
         Work("triggers", "Searching for triggers", work.compute_triggers, needs=("neuron", "documents", "prefix"),
-             cost=work.cost_of_triggers),
-        Work("changes", "Changing neurons", work.compute_changes, cost=work.cost_of_changes,
+             cost=work.cost_of_triggers, command=searching),
+        Work("changes", "Changing neurons", work.compute_changes, cost=work.cost_of_changes, command=changing,
              needs=("text", "prefix", "neuron", "edited", "changes", "answer", "others", "controls", "seed",
                     "new_tokens")),
     ),

@@ -1,14 +1,20 @@
-"""How to come back to the numbers of the page of FFN memories: two commands, and a program."""
+"""How to come back to the numbers of the page of FFN memories: three commands, and a program."""
 
 from interp.apps.dashboard.parameters import Values
 from interp.apps.dashboard.shelf import Chosen
-from interp.apps.dashboard.views.memories_work import PIECE, TRIGGERS_KEPT, edited_in, names_of
+from interp.apps.dashboard.views.memories_work import TRIGGERS_KEPT, edited_in, names_of
 
 
 def command(values: Values, chosen: Chosen) -> list[str]:
     """The map."""
     asked = [f"--position={values['position']}", "--top", str(values["top_k"]), "--prefix", values["prefix"]]
     return ["interp", "memories", *asked, *chosen.words(), "--json", "--", values["text"]]
+
+
+def searching(values: Values, chosen: Chosen) -> list[str]:
+    """The words of the neuron's value, and its triggers."""
+    asked = ["--n-documents", str(values["documents"]), "--top", str(TRIGGERS_KEPT), "--prefix", values["prefix"]]
+    return ["interp", "memories", "--neuron", values["neuron"].strip(), *asked, *chosen.words(), "--json"]
 
 
 def changing(values: Values, chosen: Chosen) -> list[str]:
@@ -54,7 +60,6 @@ def triggers():  # takes a while
         layers=neuron.layer,
         neurons=memory,
         top_k={TRIGGERS_KEPT},
-        length=min({PIECE}, model.config.n_ctx - len(model.tokenizer.prefix_ids({prefix!r}))),
         prefix={prefix!r},
     )
 

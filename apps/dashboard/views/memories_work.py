@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from interp.models.transformer import Transformer
 
 TRIGGERS_KEPT = 10
-PIECE = 512  # tokens of a document that are read together, at most
 
 
 def names_of(text: str) -> list[str]:
@@ -60,12 +59,8 @@ def compute_triggers(model: "Transformer", values: Values, report: "Reporter") -
     neuron, memory = _place(model, values)
     texts = bundled()[: values["documents"]]
     asked: dict[str, Any] = {"layers": neuron.layer, "neurons": memory, "top_k": TRIGGERS_KEPT}
-    asked |= {"length": _piece(model, values), "prefix": values["prefix"]}
+    asked["prefix"] = values["prefix"]
     return {"triggers": find_triggers(model, texts, **asked, progress=report)}
-
-
-def _piece(model: "Transformer", values: Values) -> int:
-    return min(PIECE, model.config.n_ctx - len(model.tokenizer.prefix_ids(values["prefix"])))
 
 
 def cost_of_triggers(model: "Transformer", values: Values) -> Cost:
@@ -74,7 +69,7 @@ def cost_of_triggers(model: "Transformer", values: Values) -> Cost:
 
     neuron, _ = _place(model, values)
     lengths = [len(model.tokenizer.encode(document.text)) for document in bundled()[: values["documents"]]]
-    asked = {"layers": [neuron.layer], "prefix": values["prefix"], "length": _piece(model, values)}
+    asked = {"layers": [neuron.layer], "prefix": values["prefix"]}
     return estimated(model, "triggers", lengths, asked)
 
 

@@ -132,7 +132,7 @@ def compute(model: "Transformer", values: Values, report: "Reporter") -> Results
 
 
 def _estimates(model: "Transformer", values: Values, report: "Reporter") -> Results:
-    """All cells from one gradient, for the metric that stands first among those of the page."""
+    """All cells from one gradient, which is that of one metric."""
     from interp.analyses.attribution_patching import attribution_patching
 
     pairs, told = pair_inputs.pairs_of(model, values), {**_asked(values), "metric": values["metrics"]}
@@ -207,19 +207,29 @@ def _against_estimates(context: Context, found: Any) -> None:
 
 def command(values: Values, chosen: Chosen) -> list[str]:
     """`interp patch` with the same pairs, site and metrics."""
+    told = ["--metric", ",".join(values["metrics"]), "--method", values["method"], "--window", str(values["window"])]
+    return [*_asked_of(values), *told, *chosen.words(), "--json"]
+
+
+def estimating(values: Values, chosen: Chosen) -> list[str]:
+    """The estimates beside the cells that were patched."""
+    return [*_asked_of(values), "--metric", values["metric"], "--method", "atp", *chosen.words(), "--json"]
+
+
+def _asked_of(values: Values) -> list[str]:
+    """The pairs, and what is patched into which."""
     if pair_inputs.typed(values):
         given = [f"--{name}={values[name]}" for name in ("clean", "corrupted", "answer", "foil") if values[name]]
     else:
         given = ["--pairs", values["pairs"], "--count", str(values["count"])]
     by = axes_of(values["site"], values["over"])
     words = ["--site", values["site"], *([] if by is None else ["--by", ",".join(by)])]
-    words += ["--direction", values["direction"], "--metric", ",".join(values["metrics"]), "--method", values["method"]]
-    words += ["--window", str(values["window"]), "--prefix", values["prefix"], "--seed", str(values["seed"])]
-    return ["interp", "patch", *given, *words, *chosen.words(), "--json"]
+    words += ["--direction", values["direction"], "--prefix", values["prefix"], "--seed", str(values["seed"])]
+    return ["interp", "patch", *given, *words]
 
 
 def python(values: Values, chosen: Chosen) -> str:
-    """The same sweep."""
+    """The same sweep, and the estimates that stand beside it."""
     if pair_inputs.typed(values):
         texts = ", ".join(repr(values[name]) for name in ("clean", "corrupted", "answer"))
         given = f"[PromptPair({texts}, {values['foil'] or None!r})]"
@@ -227,24 +237,26 @@ def python(values: Values, chosen: Chosen) -> str:
     else:
         given = f"BUILDERS[{values['pairs']!r}](model.tokenizer, n={values['count']}, seed={values['seed']})"
         imports = "from interp.pair_builders import BUILDERS\nfrom interp.pairs import align"
-    exact = values["method"] == "exact"
-    module, function = ("patching", "sweep") if exact else ("attribution_patching", "attribution_patching")
-    window = f" window={values['window']}," if exact else ""
+    asked = "".join(f"    {name!r}: {value!r},\n" for name, value in _asked(values).items())
+    exact, metrics = values["method"] == "exact", list(values["metrics"])
+    function, window = ("sweep", f", window={values['window']}") if exact else ("attribution_patching", "")
     return f"""
-from interp.analyses.{module} import {function}
+from interp.analyses.attribution_patching import attribution_patching
+from interp.analyses.patching import sweep
 {imports}
 
 pairs = align(model.tokenizer, {given}, prefix={values["prefix"]!r}).of_one_length()
-found = {function}(
-    model,
-    pairs,
-    site={values["site"]!r},
-    by={axes_of(values["site"], values["over"])!r},
-    metric={list(values["metrics"])!r},
-    direction={values["direction"]!r},{window and chr(10) + "   " + window}
-    seed={values["seed"]},
-)
+asked = {{
+{asked}}}
+found = {function}(model, pairs, metric={metrics!r}{window}, **asked)
 print("\\n".join(found.summary()))
+
+
+def estimates():  # of one layer a cell, to set beside exact effects
+    return attribution_patching(model, pairs, metric={values["metric"]!r}, **asked)
+
+
+# print("\\n".join(estimates().summary()))
 """
 
 
@@ -286,6 +298,7 @@ PAGE = Page(
                 *("clean", "corrupted", "answer", "foil", "pairs", "count", "site", "over"),
                 *("direction", "prefix", "seed", "metric"),
             ),
+            command=estimating,
         ),
     ),
     empty="Type two prompts that differ in one thing, choose a set of pairs, or load the example.",

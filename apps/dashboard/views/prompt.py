@@ -220,10 +220,10 @@ def _followed(context: Context, lens: "LensResult", column: int) -> None:
 
 
 def command(values: Values, chosen: Chosen) -> list[str]:
-    """The lens at the chosen position, all layers."""
+    """Every token and every cell; as its table, the chosen position."""
     answer = ["--answer", values["answer"]] if values["answer"] else []
     asked = ["--top-k", str(values["top_k"]), "--prefix", values["prefix"], f"--position={values['position']}"]
-    return ["interp", "lens", *answer, *asked, *chosen.words(), "--json", "--", values["text"]]
+    return ["interp", "lens", "--tokens", *answer, *asked, *chosen.words(), "--json", "--", values["text"]]
 
 
 def python(values: Values, chosen: Chosen) -> str:

@@ -161,15 +161,26 @@ def command(values: Values, chosen: Chosen) -> list[str]:
     words = ["--kinds", ",".join(values["kinds"]), "--severed", ",".join(values["severed"])]
     words += ["--window", str(values["window"]), "--seed", str(values["seed"]), "--prefix", values["prefix"]]
     words += ["--noise", values["noise"].strip(), "--samples", str(values["samples"])] if noisy else []
-    words += [*chosen.words(), "--json"]
+    if not fact_inputs.one(values):
+        words += ["--corruption", values["corruption"]]
+    elif not noisy:
+        words += [f"--replacement={values['replacement']}"]
+    return ["interp", "trace", *words, *chosen.words(), "--json", *_asked_of(values)]
+
+
+def cutting(values: Values, chosen: Chosen) -> list[str]:
+    """`interp knockout` of the same fact or facts."""
+    asked = ["--window", str(values["cut"]), "--seed", str(values["seed"]), "--prefix", values["prefix"]]
+    return ["interp", "knockout", *asked, *chosen.words(), "--json", *_asked_of(values)]
+
+
+def _asked_of(values: Values) -> list[str]:
+    """The fact, or the facts, in words that end a command."""
     if not fact_inputs.one(values):
         relation = [] if values["relation"] == fact_inputs.ALL else ["--relation", values["relation"]]
-        given = ["--facts", "bundled", *relation, "--limit", str(values["limit"])]
-        return ["interp", "trace", *given, "--corruption", values["corruption"], *words]
-    given = [f"--subject={values['subject']}", f"--occurrence={values['occurrence']}"]
-    given += [f"--answer={values['answer']}"] if values["answer"] else []
-    given += [] if noisy else [f"--replacement={values['replacement']}"]
-    return ["interp", "trace", *given, *words, "--", values["prompt"]]
+        return ["--facts", "bundled", *relation, "--limit", str(values["limit"])]
+    answer = [f"--answer={values['answer']}"] if values["answer"] else []
+    return [f"--subject={values['subject']}", f"--occurrence={values['occurrence']}", *answer, "--", values["prompt"]]
 
 
 def python(values: Values, chosen: Chosen) -> str:
@@ -246,6 +257,8 @@ PAGE = Page(
     python=python,
     cost=cost,
     preview=preview,
-    further=(Work("knockout", "Attention knockout", knockout, needs=(*FACT, "cut"), cost=knockout_cost),),
+    further=(
+        Work("knockout", "Attention knockout", knockout, needs=(*FACT, "cut"), cost=knockout_cost, command=cutting),
+    ),
     empty="Type a fact and its subject, pick one, or load the example.",
 )
