@@ -51,11 +51,18 @@ def device(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def models_here() -> None:
-    """The files of both real models are on this machine, whatever ran before. To run its tests: see `gemma3`."""
+def smollm2_here() -> None:
+    """The file of the default model is on this machine, whatever ran before."""
     import interp
 
     interp.pull("smollm2-135m")
+
+
+@pytest.fixture(scope="session")
+def models_here(smollm2_here: None) -> None:
+    """The files of both real models are. To run its tests is to accept the Gemma Terms of Use."""
+    import interp
+
     interp.pull("gemma3-270m", accept_terms=True)
 
 

@@ -94,8 +94,11 @@ def dashboard(browser: "Browser", tmp_path_factory: pytest.TempPathFactory) -> "
 
 
 @pytest.fixture
-def own_workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Workshop":
-    """Models, jobs and results of one test alone, for pages that are run in this process; runs go below tmp_path."""
+def own_workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, smollm2_here: None) -> "Workshop":
+    """Models, jobs and results of one test alone, for pages that are run in this process; runs go below tmp_path.
+
+    Pages believe that they show the default model, and offer to fetch it where it is not here.
+    """
     import streamlit as st
 
     from interp.apps.dashboard import session
