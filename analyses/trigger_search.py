@@ -113,8 +113,8 @@ class Search:
             token, slot = (experts == expert).nonzero(as_tuple=True)
             self.best[layer, expert].add(self._of(expert, values[token, slot]), places[token])
 
-    def found(self, pieces: Pieces) -> dict[str, NamedArray]:
-        """Coefficients with their sign and where they are; ends the search: its places are let go layer by layer.
+    def found(self, pieces: Pieces, *, ended: bool = True) -> dict[str, NamedArray]:
+        """Coefficients with their sign and where they are. A search that has ended lets its places go layer by layer.
 
         NaN and −1 stand where there were fewer places than ranks.
         """
@@ -123,7 +123,8 @@ class Search:
         arrays = {"coefficient": np.empty(shape, value)}
         arrays |= {name: np.empty(shape, np.int32) for name in ("in_document", "at_token")}
         for layer, ffn in list(self.best):
-            best, cell = self.best.pop((layer, ffn)), (self.layers.index(layer), self.slots[ffn].cpu().numpy())
+            best = self.best.pop((layer, ffn)) if ended else self.best[layer, ffn]
+            cell = (self.layers.index(layer), self.slots[ffn].cpu().numpy())
             values, rows = (part.transpose(0, 1).cpu() for part in (best.values, best.rows))
             signed = torch.stack([values[:, 0], -values[:, 1]], 1)
             document = torch.searchsorted(pieces.starts, rows.contiguous(), right=True) - 1

@@ -21,6 +21,7 @@ What it does NOT tell: what a neuron does in general. The most extreme places ar
 there are often mixed below it. A corpus shows only what occurs in it.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,6 +37,7 @@ from interp.analyses.trigger_search import CELL, Search, search_bytes
 from interp.analyses.vocabulary import token_texts
 from interp.errors import BudgetError, UsageError
 from interp.models.prompt_formats import PrefixPolicy
+from interp.models.replay import SoFar
 from interp.named import NamedArray
 from interp.results import Result, provenance
 from interp.selection import Index
@@ -172,6 +174,7 @@ def find_triggers(
     max_bytes: int = MAX_BYTES,
     budget: int = BUDGET,
     progress: Progress | None = None,
+    so_far: SoFar[Triggers] | None = None,
 ) -> Triggers:
     """The `top_k` places of the largest and of the smallest coefficients, of these neurons of each of these layers.
 
@@ -179,7 +182,7 @@ def find_triggers(
     most `length` tokens (512, if the context holds them), each behind the prefix, about `max_bytes` at once. None means
     all layers, all neurons; those of experts count expert by expert (expert · d_expert + neuron), those of a shared
     expert behind them. `context` tokens are shown of each place. The places themselves take `search_bytes`, which are
-    in the settings.
+    in the settings. `so_far` is handed, batch by batch, a function that makes the result of the tokens read by then.
 
     Raises `UsageError` for layers and neurons that do not exist, layers of different widths, and texts that are empty;
     `BudgetError`, before anything runs, where the places take more than `budget`.
@@ -199,32 +202,39 @@ def find_triggers(
         )
     length = longest_piece(model, prefix) if length is None else length
     pieces = pieces_of(model, bundled() if texts is None else texts, length=length, prefix=prefix)
-    search = Search(model, chosen, memories, top_k)
-    for batch in pieces.batches(texts_within(model, pieces.width, max_bytes)):
-        search.read(batch)
-        if progress is not None:
-            progress(int(batch.places[-1]) + 1, len(pieces.stream))
+    search, read = Search(model, chosen, memories, top_k), 0
     ids = sorted(set(pieces.stream.tolist()))
     settings = {"layers": chosen, "top_k": top_k, "context": context, "length": length, "prefix": prefix}
-    return Triggers(
-        arrays={
-            **search.found(pieces),
-            **_texts(pieces),
-            "token_text": NamedArray(token_texts(model, ids), ("token",)),
-            "memory": NamedArray(memories, ("neuron",)),
-            "searched": NamedArray(len(pieces.stream)),
-        },
-        axes={
-            "layer": chosen,
-            "neuron": names_within(model.config, chosen[0], memories),
-            "end": ENDS,
-            "rank": range(1, top_k + 1),
-            "document": pieces.names,
-            "token": ids,
-        },
-        settings={**settings, "bytes_held": held},
-        provenance=provenance(model.provenance, tokens=pieces.stream, prefix=prefix),
-    )
+
+    def found(*, ended: bool) -> Triggers:
+        return Triggers(
+            arrays={
+                **search.found(pieces, ended=ended),
+                **_texts(pieces),
+                "token_text": NamedArray(token_texts(model, ids), ("token",)),
+                "memory": NamedArray(memories, ("neuron",)),
+                "searched": NamedArray(read),
+            },
+            axes={
+                "layer": chosen,
+                "neuron": names_within(model.config, chosen[0], memories),
+                "end": ENDS,
+                "rank": range(1, top_k + 1),
+                "document": pieces.names,
+                "token": ids,
+            },
+            settings={**settings, "bytes_held": held},
+            provenance=provenance(model.provenance, tokens=pieces.stream, prefix=prefix),
+        )
+
+    for batch in pieces.batches(texts_within(model, pieces.width, max_bytes)):
+        search.read(batch)
+        read = int(batch.places[-1]) + 1
+        if progress is not None:
+            progress(read, len(pieces.stream))
+        if so_far is not None and read < len(pieces.stream):
+            so_far(partial(found, ended=False))
+    return found(ended=True)
 
 
 def _texts(pieces: Pieces) -> dict[str, NamedArray]:

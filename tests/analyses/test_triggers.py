@@ -185,6 +185,18 @@ class TestAFactWrittenByHand:
         assert np.array_equal(found["at_token"], self.search()["at_token"])
 
 
+def test_what_is_found_so_far_is_what_the_texts_read_by_then_have() -> None:
+    model, handed = tiny(), []
+    rows = texts(model.config)
+    found = find_triggers(model, rows, layers=1, top_k=3, max_bytes=1, so_far=lambda make: handed.append(make()), **RAW)
+    cuts = [0, 15, 31, 38, 58, 73, 88]
+    assert [int(each["searched"]) for each in handed] == cuts[1:]
+    whole = find_triggers(model, rows[:2], layers=1, top_k=3, max_bytes=1, **RAW)
+    for name in ("coefficient", "in_document", "at_token"):
+        np.testing.assert_array_equal(handed[2][name], whole[name])
+    assert found.identical(find_triggers(model, rows, layers=1, top_k=3, max_bytes=1, **RAW))
+
+
 class TestPieces:
     MODEL = tiny()
 

@@ -60,7 +60,7 @@ def compute_triggers(model: "Transformer", values: Values, report: "Reporter") -
     texts = bundled()[: values["documents"]]
     asked: dict[str, Any] = {"layers": neuron.layer, "neurons": memory, "top_k": TRIGGERS_KEPT}
     asked["prefix"] = values["prefix"]
-    return {"triggers": find_triggers(model, texts, **asked, progress=report)}
+    return {"triggers": find_triggers(model, texts, **asked, progress=report, so_far=report.so_far("triggers"))}
 
 
 def cost_of_triggers(model: "Transformer", values: Values) -> Cost:
